@@ -1,0 +1,25 @@
+"""polyfed: personalized federated learning."""
+
+from polyfed import algorithms, data, models
+from polyfed.data import Federation
+from polyfed.engine import Bernoulli, FineTune, Result, simulate
+from polyfed.errors import PolyfedError
+from polyfed.problem import Problem
+from polyfed.schedules import Decay, Inverse
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Bernoulli",
+    "Decay",
+    "Federation",
+    "FineTune",
+    "Inverse",
+    "PolyfedError",
+    "Problem",
+    "Result",
+    "algorithms",
+    "data",
+    "models",
+    "simulate",
+]

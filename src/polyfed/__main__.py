@@ -1,0 +1,5 @@
+"""`python -m polyfed`."""
+
+from polyfed.cli import main
+
+main()

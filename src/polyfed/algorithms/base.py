@@ -1,0 +1,139 @@
+"""The contract: what an algorithm says, and what the engine does for it.
+
+A round, as the engine runs it:
+
+    server --broadcast--> client: local(broadcast, state, f, key) -> upload, state
+    uploads --sum--> server: update(server, total) -> server
+    participants, where the paper needs it: absorb(state, broadcast of the new server) -> state
+    personal(server, state) -> the model that this client deploys
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeVar, dataclass_transform
+
+import jax
+
+from polyfed import trees
+from polyfed.errors import PolyfedError, suggestion
+from polyfed.objective import Objective
+from polyfed.trees import Tree
+
+Server = Any
+"""The server's state: a pytree whose field `params`, if it has one, is the global model."""
+State = Any
+"""A client's state: a pytree, or None. It is kept while the client is absent."""
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Upload:
+    """All that leaves a client in a round.
+
+    The server receives the sum over clients of `weight * values`, and of `weight`. A weight that is a plain number is
+    the same for all and need not travel: the server counts the uploads. `bits` is what a compressed message takes;
+    without it the values count in full. `steps` is the number of local iterations: bookkeeping, which does not travel.
+    """
+
+    values: Tree
+    weight: jax.Array | float = 1.0
+    bits: jax.Array | None = None
+    steps: jax.Array | int = 1
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Total:
+    """A round's uploads, summed: weight * values, and weight; how many there were, and of how many clients."""
+
+    values: Tree
+    weight: jax.Array
+    count: jax.Array
+    population: jax.Array
+
+    @property
+    def mean(self) -> Tree:
+        """The weighted mean of the uploaded values."""
+        return trees.scale(1.0 / self.weight, self.values)
+
+
+class Algorithm(ABC):
+    """A method of federated learning: a frozen dataclass of hyper-parameters and a few pure functions.
+
+    None of them loops over clients or touches a device, a file or a clock. Real-valued hyper-parameters are traced, so
+    that changing one compiles nothing anew; whole numbers, words and flags are part of the program.
+    """
+
+    name: ClassVar[str]
+    prepare: Callable[..., State] | None = None
+    """`prepare(state, f, key) -> state`: what a client does alone before round 1, at no bits."""
+    absorb: Callable[..., State] | None = None
+    """`absorb(state, broadcast, f) -> state`: what a participant does with the new server's broadcast."""
+
+    own_share: Callable[..., jax.Array] | None = None
+    """`own_share(state) -> number in [0, 1]`: the share of the client's own model in what it deploys."""
+
+    @abstractmethod
+    def check(self) -> None:
+        """Refuse hyper-parameters that make no sense, with a sentence that names them."""
+
+    @abstractmethod
+    def init_server(self, params: Tree, /) -> Server:
+        """The server's state at the start."""
+
+    @abstractmethod
+    def init_client(self, params: Tree, /) -> State:
+        """A client's state at the start; None where the method keeps none."""
+
+    @abstractmethod
+    def broadcast(self, server: Server, /) -> Tree:
+        """What the server sends to every participant."""
+
+    @abstractmethod
+    def local(self, broadcast: Tree, state: State, f: Objective, key: jax.Array, /) -> tuple[Upload, State]:
+        """A participant's work in a round."""
+
+    @abstractmethod
+    def update(self, server: Server, total: Total, /) -> Server:
+        """The server's step, from the sum of the uploads."""
+
+    @abstractmethod
+    def personal(self, server: Server, state: State, /) -> Tree:
+        """The model that a client deploys."""
+
+
+REGISTRY: dict[str, type[Algorithm]] = {}
+
+
+@dataclass_transform(frozen_default=True)
+def algorithm(name: str) -> Callable[[type[T]], type[T]]:
+    """Register a class as the algorithm `name`: a frozen dataclass, a pytree, and an entry of the registry.
+
+    Fields annotated `float` or `Schedule` are leaves of the pytree; all others are static.
+    """
+
+    def register(cls: type[T]) -> type[T]:
+        cls = dataclass(frozen=True)(cls)
+        traced = [field.name for field in dataclasses.fields(cls) if is_traced(field)]  # pyright: ignore
+        static = [field.name for field in dataclasses.fields(cls) if not is_traced(field)]  # pyright: ignore
+        jax.tree_util.register_dataclass(cls, data_fields=traced, meta_fields=static)
+        cls.name = name  # pyright: ignore[reportAttributeAccessIssue]
+        REGISTRY[name] = cls  # pyright: ignore[reportArgumentType]
+        return cls
+
+    return register
+
+
+def is_traced(field: dataclasses.Field[Any]) -> bool:
+    """Whether a hyper-parameter is a number that a compiled program takes as an input."""
+    return str(field.type).split(" ")[0] in ("float", "Schedule")
+
+
+def get_algorithm(name: str) -> type[Algorithm]:
+    if name not in REGISTRY:
+        raise PolyfedError(f"unknown algorithm '{name}'{suggestion(name, REGISTRY)}")
+    return REGISTRY[name]

@@ -1,0 +1,92 @@
+"""SCAFFOLD: local SGD whose drift is corrected by control variates."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from polyfed.algorithms import checks
+from polyfed.algorithms.base import Algorithm, Total, Upload, algorithm
+from polyfed.objective import Batch, Batching, Objective
+from polyfed.schedules import Schedule, at
+from polyfed.trees import Tree, add, descend, scale, subtract, zeros_like
+
+
+class ScaffoldServer(NamedTuple):
+    """x and c of Algorithm 1."""
+
+    params: Tree
+    control: Tree
+
+
+class ScaffoldUpload(NamedTuple):
+    """What a client sends: Delta y_i and Delta c_i."""
+
+    model: Tree
+    control: Tree
+
+
+@algorithm("scaffold")
+class Scaffold(Algorithm):
+    """Karimireddy et al. 2020, Algorithm 1. A client's state is its control variate c_i."""
+
+    lr: Schedule = 0.1
+    """eta_l, the clients' stepsize"""
+    local_steps: int = 10
+    """K, steps per round"""
+    local_epochs: int | None = None
+    """passes over the client's data per round, instead of local_steps"""
+    batch: int | Literal["full"] = 20
+    """rows per step, or "full" """
+    replace: bool = False
+    """draw batches with replacement"""
+    server_lr: float = 1.0
+    """eta_g, the server's stepsize"""
+    option: Literal["I", "II"] = "II"
+    """how c_i is renewed: I, the gradient of all of the client's data at x; II, from the path that was walked"""
+
+    def check(self) -> None:
+        checks.local_work(self)
+        checks.number(self, "server_lr", above=True)
+        checks.choice(self, "option", "I", "II")
+
+    def init_server(self, params: Tree) -> ScaffoldServer:
+        return ScaffoldServer(params, zeros_like(params))
+
+    def init_client(self, params: Tree) -> Tree:
+        return zeros_like(params)
+
+    def broadcast(self, server: ScaffoldServer) -> ScaffoldServer:
+        return server  # line 4: (x, c)
+
+    def local(self, server: ScaffoldServer, c_i: Tree, f: Objective, key: jax.Array) -> tuple[Upload, Tree]:
+        x, c = server
+        lr = at(self.lr, f.round)
+        correction = subtract(c, c_i)
+
+        def step(y: Tree, batch: Batch | None) -> Tree:
+            return descend(y, lr, add(f.grad(y, batch), correction))  # line 10
+
+        y, steps = f.train(step, x, key, Batching.of(self))
+        if self.option == "I":
+            c_next = f.grad(x)  # line 12 (i)
+        else:
+            c_next = subtract(scale(1.0 / (steps * lr), subtract(x, y)), correction)  # line 12 (ii)
+        sent = ScaffoldUpload(subtract(y, x), subtract(c_next, c_i))  # line 13
+        return Upload(sent, steps=steps), c_next
+
+    def update(self, server: ScaffoldServer, total: Total) -> ScaffoldServer:
+        mean: ScaffoldUpload = total.mean
+        share = total.count / total.population
+        return ScaffoldServer(
+            add(server.params, scale(self.server_lr, mean.model)),  # line 17
+            add(server.control, scale(share, mean.control)),
+        )
+
+    def personal(self, server: ScaffoldServer, c_i: Tree) -> Tree:
+        return server.params
+
+    def own_share(self, c_i: Tree) -> jax.Array:
+        return jnp.zeros(())

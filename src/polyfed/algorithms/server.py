@@ -1,0 +1,54 @@
+"""The server's side of methods that average: a global model moved by an Optax optimiser along the mean update."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import optax
+
+from polyfed import trees
+from polyfed.algorithms import checks
+from polyfed.errors import PolyfedError, suggestion
+from polyfed.trees import Tree
+
+ServerOptimizer = str | optax.GradientTransformation
+"""The name of an Optax optimiser, which gets `server_lr`; or, in Python, any gradient transformation."""
+
+NAMES = (
+    *("sgd", "noisy_sgd", "sign_sgd", "adam", "adamw", "adamax", "adamaxw", "nadam", "nadamw", "radam", "amsgrad"),
+    *("adagrad", "adadelta", "adabelief", "adafactor", "rmsprop", "rprop", "yogi", "lion", "lamb", "lars", "novograd"),
+    *("sm3", "fromage", "optimistic_gradient_descent"),
+)
+
+
+class Averaged(NamedTuple):
+    """The global model and the state of the server's optimiser."""
+
+    params: Tree
+    optimizer: Any
+
+
+def optimizer(method: Any) -> optax.GradientTransformation:
+    """The transformation that a method's `server_optimizer` and `server_lr` name."""
+    if isinstance(method.server_optimizer, str):
+        return getattr(optax, method.server_optimizer)(method.server_lr)
+    return method.server_optimizer
+
+
+def start(method: Any, params: Tree) -> Averaged:
+    return Averaged(params, optimizer(method).init(params))
+
+
+def step(method: Any, server: Averaged, mean_update: Tree) -> Averaged:
+    """One step of the optimiser on the pseudo-gradient -mean_update; SGD with stepsize 1 is plain averaging."""
+    updates, state = optimizer(method).update(trees.scale(-1.0, mean_update), server.optimizer, server.params)
+    return Averaged(optax.apply_updates(server.params, updates), state)
+
+
+def check(method: Any) -> None:
+    name = method.server_optimizer
+    if isinstance(name, str) and name not in NAMES:
+        raise PolyfedError(f"{method.name}: unknown server_optimizer '{name}'{suggestion(name, NAMES)}")
+    if not isinstance(name, str | optax.GradientTransformation):
+        raise PolyfedError(f"{method.name}: server_optimizer must be a name or an Optax transformation, found {name!r}")
+    checks.number(method, "server_lr", above=True)

@@ -1,0 +1,284 @@
+"""The command line."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import sys
+import warnings
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from polyfed.errors import PolyfedError, suggestion
+
+if TYPE_CHECKING:
+    from polyfed.config import Config
+    from polyfed.rundir import RunRecord
+
+app = typer.Typer(
+    help="Personalized federated learning: what is collaboration worth to each client, and which method gives it?",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+data_app = typer.Typer(help="The data sources, and what a config's data looks like.", no_args_is_help=True)
+bench_app = typer.Typer(
+    help="Measure this machine: ratios inside one run, never absolute claims.", no_args_is_help=True
+)
+app.add_typer(data_app, name="data")
+app.add_typer(bench_app, name="bench")
+out, err = Console(), Console(stderr=True)
+
+ConfigFile = Annotated[
+    Path, typer.Argument(help="A TOML file with the sections [data], [problem], [algorithm], [run].")
+]
+Change = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Change a key of the config; may be repeated."),
+]
+Out = Annotated[Path | None, typer.Option("--out", "-o", help="The run directory; by default runs/NAME.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint, to the same numbers.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace a run that is already there.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar, no table.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the outcome as JSON, and nothing else.")]
+
+
+@app.callback()
+def _options(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+) -> None:
+    if version:
+        from polyfed import __version__
+
+        out.print(f"polyfed {__version__}")
+        raise typer.Exit
+
+
+@app.command()
+def demo(
+    change: Change = None,
+    folder: Annotated[Path, typer.Option("--out", "-o", help="Where the runs go.")] = Path("runs/demo"),
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Compare methods on embedded data: a table, and a report page."""
+    import tomllib
+
+    from polyfed.config import make_config
+    from polyfed.data import Federation  # noqa: F401  (fail early, before the banner)
+
+    sections = tomllib.loads(files("polyfed").joinpath("demo.toml").read_text())
+    config = make_config(sections, where="demo", changes=change or [])
+    if not (quiet or as_json):
+        out.print(
+            f"[bold]polyfed demo[/]: {len(config.methods)} methods, {len(config.problem)} clients, embedded data\n"
+        )
+    _compare(config, folder, resume=False, overwrite=True, quiet=quiet, as_json=as_json)
+
+
+@app.command()
+def run(
+    config: ConfigFile,
+    change: Change = None,
+    folder: Out = None,
+    resume: Resume = False,
+    overwrite: Overwrite = False,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Run one algorithm, and write its run directory."""
+    from polyfed import experiment
+    from polyfed.config import read_config
+
+    settings = read_config(config, change or [])
+    folder = folder or Path("runs") / config.stem
+    with _progress(quiet or as_json) as options:
+        record = experiment.run(settings, folder, _options_for(options, resume, overwrite, quiet or as_json))
+    _show([record], folder, quiet, as_json)
+
+
+@app.command()
+def compare(
+    config: ConfigFile,
+    change: Change = None,
+    folder: Out = None,
+    resume: Resume = False,
+    overwrite: Overwrite = False,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Run the methods of [[compare]] side by side: a table like a paper's, as CSV, Markdown and LaTeX too."""
+    from polyfed.config import read_config
+
+    settings = read_config(config, change or [])
+    _compare(settings, folder or Path("runs") / config.stem, resume, overwrite, quiet, as_json)
+
+
+@app.command()
+def report(
+    runs: Annotated[list[Path], typer.Argument(help="Run directories, or folders of them.")],
+    output: Annotated[Path, typer.Option("--out", "-o", help="The page to write.")] = Path("report.html"),
+) -> None:
+    """Write one report page about one or several runs."""
+    from polyfed.report import write_report
+    from polyfed.rundir import find_runs, read_run
+
+    records = [read_run(path) for given in runs for path in find_runs(given)]
+    labels = list(dict.fromkeys(record.label for record in records))
+    title = labels[0] if len(labels) == 1 else f"{len(labels)} methods compared"
+    out.print(f"report: {escape(str(write_report(records, output, title=title)))}", soft_wrap=True)
+
+
+@app.command()
+def algorithms(
+    name: Annotated[str | None, typer.Argument(help="Show one algorithm's hyper-parameters.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the algorithms, or the hyper-parameters of one."""
+    from polyfed.algorithms import REGISTRY, get_algorithm
+
+    chosen = REGISTRY if name is None else {name: get_algorithm(name)}
+    if as_json:
+        listing = {
+            key: {f.name: f.default for f in dataclasses.fields(cls)}  # pyright: ignore[reportArgumentType]
+            for key, cls in chosen.items()
+        }
+        print(json.dumps(listing, indent=1, default=repr))
+        return
+    table = Table(box=None, pad_edge=False)
+    if name is None:
+        table.add_column("name", style="bold")
+        table.add_column("what it is")
+        for key, cls in sorted(REGISTRY.items()):
+            table.add_row(key, escape(_first_line(cls)))
+    else:
+        for column in ("hyper-parameter", "default", "type"):
+            table.add_column(column, style="bold" if column == "hyper-parameter" else "")
+        cls = chosen[name]
+        out.print(f"[bold]{name}[/]: {escape(_first_line(cls))}\n")
+        for field in dataclasses.fields(cls):  # pyright: ignore[reportArgumentType]
+            table.add_row(field.name, escape(repr(field.default)), escape(str(field.type)))
+    out.print(table)
+
+
+@data_app.command("list")
+def data_list(as_json: AsJson = False) -> None:
+    """List the data sources that a config can name."""
+    from polyfed.data import sources
+
+    if as_json:
+        print(json.dumps({name: text for name, (text, _) in sources().items()}, indent=1))
+        return
+    table = Table(box=None, pad_edge=False)
+    table.add_column("source", style="bold")
+    table.add_column("what it is")
+    for name, (text, _) in sources().items():
+        table.add_row(name, escape(text))
+    out.print(table)
+
+
+@data_app.command("info")
+def data_info(config: ConfigFile, change: Change = None, as_json: AsJson = False) -> None:
+    """Describe a config's data: clients, rows, label skew, feature shift."""
+    from polyfed.config import read_config
+
+    summary = read_config(config, change or []).problem.federation.summary()
+    if as_json:
+        print(json.dumps(summary.to_dicts(), indent=1))
+    else:
+        out.print(escape(str(summary)), highlight=False)
+
+
+@bench_app.command("engine")
+def bench_engine(
+    repeat: Annotated[int, typer.Option(help="Repetitions of each measurement.")] = 5,
+    torch_python: Annotated[
+        Path | None, typer.Option("--torch", help="A Python that has PyTorch, to run its loop side by side.")
+    ] = None,
+    memory: Annotated[bool, typer.Option(help="Also measure memory with 1,000 and 10,000 clients.")] = True,
+    as_json: AsJson = False,
+) -> None:
+    """One round of 100 clients x 20 steps x batch 20 on an MLP, beside the matrix-product rate and a PyTorch loop."""
+    from polyfed import bench
+
+    bench.engine(repeat, torch_python, memory, as_json, out)
+
+
+def _compare(config: Config, folder: Path, resume: bool, overwrite: bool, quiet: bool, as_json: bool) -> None:
+    from polyfed import experiment
+
+    with _progress(quiet or as_json) as progress:
+        records = experiment.compare(config, folder, _options_for(progress, resume, overwrite, quiet or as_json))
+    _show(records, folder, quiet, as_json)
+
+
+def _options_for(progress: Any, resume: bool, overwrite: bool, silent: bool) -> Any:
+    from polyfed.experiment import Options
+
+    say = (lambda text: None) if silent else (lambda text: err.print(escape(text), soft_wrap=True))
+    return Options(resume=resume, overwrite=overwrite, progress=progress, say=say)
+
+
+def _progress(silent: bool) -> Any:
+    from polyfed.progress import progress_bars
+
+    return progress_bars(err, silent)
+
+
+def _show(records: list[RunRecord], folder: Path, quiet: bool, as_json: bool) -> None:
+    """The outcome, as a table or as JSON."""
+    from polyfed.report import comparison_table
+
+    if as_json:
+        print(json.dumps({"folder": str(folder), "runs": [record.summary for record in records]}, indent=1))
+        return
+    diverged = [record.label for record in records if record.summary["diverged"]]
+    for label in diverged:
+        err.print(f"[yellow]{escape(label)} diverged and was stopped early[/]")
+    if quiet:
+        return
+    found = comparison_table(records)
+    table = Table(box=None, pad_edge=False)
+    for position, header in enumerate(found.headers):
+        table.add_column(header, justify="left" if position == 0 else "right", style="bold" if position == 0 else "")
+    for row in found.rows:
+        table.add_row(*(escape(cell) for cell in row))
+    out.print(table)
+    out.print(f"\nreport: {escape(str(folder / 'report.html'))}", soft_wrap=True)
+
+
+def _first_line(cls: type) -> str:
+    return (cls.__doc__ or "").strip().splitlines()[0]
+
+
+def main() -> None:
+    """The entry point: a user's mistake is one sentence and exit code 2."""
+    from polyfed.experiment import Interrupted
+
+    logging.basicConfig(format="%(message)s", level=logging.WARNING)
+    warnings.filterwarnings("ignore", category=RuntimeWarning, module="polyfed")
+    arguments = sys.argv[1:]
+    commands = [command.name or command.callback.__name__ for command in app.registered_commands if command.callback]
+    commands += [group.name for group in app.registered_groups if group.name]
+    try:
+        first = next((word for word in arguments if not word.startswith("-")), None)
+        if first is not None and first not in commands:
+            raise PolyfedError(f"unknown command '{first}'{suggestion(first, commands)}")
+        app()
+    except PolyfedError as error:
+        err.print(f"[bold red]error[/]: {escape(str(error))}", soft_wrap=True, highlight=False)
+        sys.exit(2)
+    except Interrupted as stop:
+        err.print(f"\n{escape(str(stop.folder))}: {stop}", soft_wrap=True)
+        sys.exit(130)
+    except KeyboardInterrupt:
+        err.print("\nstopped; --resume goes on from the last checkpoint")
+        sys.exit(130)

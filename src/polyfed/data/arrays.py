@@ -1,0 +1,188 @@
+"""Federations from arrays: checks of every client, one flat copy, labels, splits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from polyfed.data.federation import Federation, Split
+from polyfed.data.labels import as_targets, encode
+from polyfed.data.options import fractions, integer
+from polyfed.data.seeds import client_names
+from polyfed.data.split import PARTS, offsets_of, split_rows
+from polyfed.errors import PolyfedError, suggestion
+
+
+def from_arrays(
+    clients: Sequence[Any] | Mapping[str, Any],
+    *,
+    names: Sequence[str] | None = None,
+    validation: float = 0.1,
+    test: float = 0.2,
+    classes: int | None = None,
+    columns: Mapping[str, Any] | None = None,
+    seed: int = 0,
+    source: dict[str, Any] | None = None,
+    feature_names: Sequence[str] | None = None,
+) -> Federation:
+    """See `Federation.from_arrays`."""
+    validation, test = fractions(validation, test)
+    integer("seed", seed)
+    names, entries = _named(clients, names)
+    given = [isinstance(entry, Mapping) for entry in entries]
+    if any(given) and not all(given):
+        raise PolyfedError(f"client {names[given.index(False)]!r} has no given splits while others have")
+    explicit = all(given)
+    parts = PARTS if explicit else ("rows",)
+    # Part by part, client by client: one flat order in which every part is a contiguous block.
+    pairs = [
+        _pair(_part(entry, part, name), name, part)
+        for part in parts
+        for name, entry in zip(names, entries, strict=True)
+    ]
+    owners = [(name, part) for part in parts for name in names]
+    x, y, offsets = _stack(pairs, owners)
+    blocks = offsets.reshape(-1)[:: len(names)]
+    encoded, count, label_names = encode(y, classes, lambda row: _where(row, offsets, owners))
+    if explicit:
+        rows = {}
+        for i, part in enumerate(PARTS):
+            local = offsets[i * len(names) : (i + 1) * len(names) + 1]
+            rows[part] = (slice(blocks[i], blocks[i + 1]), local - local[0])
+        _check_given(names, {part: np.diff(local) for part, (_, local) in rows.items()})
+    else:
+        for name, size in zip(names, np.diff(offsets), strict=True):
+            if size == 0:
+                raise PolyfedError(f"client {name!r} is empty, expected at least one row")
+        rows = split_rows(names, np.diff(offsets), validation=validation, test=test, seed=seed)
+    train, held_validation, held_test = (Split(x[rows[p][0]], encoded[rows[p][0]], rows[p][1]) for p in PARTS)
+    return Federation(
+        clients=tuple(names),
+        train=train,
+        validation=held_validation,
+        test=held_test,
+        classes=count,
+        label_names=label_names,
+        feature_names=tuple(feature_names) if feature_names is not None else None,
+        columns={name: _column(name, values, len(names)) for name, values in (columns or {}).items()},
+        source=source if source is not None else {"name": "arrays"},
+    )
+
+
+def _named(clients: Any, names: Sequence[str] | None) -> tuple[list[str], list[Any]]:
+    if isinstance(clients, Mapping):
+        if names is not None:
+            raise PolyfedError("names cannot be given beside a mapping of clients, whose keys are the names")
+        names, entries = [str(name) for name in clients], list(clients.values())
+    else:
+        if not isinstance(clients, Sequence):
+            raise PolyfedError(f"clients must be a list or a mapping of (X, y) pairs, found {type(clients).__name__}")
+        entries = list(clients)
+        names = list(client_names(len(entries))) if names is None else [str(name) for name in names]
+    if not entries:
+        raise PolyfedError("a federation needs at least one client, found none")
+    if len(names) != len(entries):
+        raise PolyfedError(f"found {len(names)} names for {len(entries)} clients, expected one name per client")
+    return names, entries
+
+
+def _part(entry: Any, part: str, name: str) -> Any:
+    if not isinstance(entry, Mapping):
+        return entry
+    for key in entry:
+        if key not in PARTS:
+            raise PolyfedError(f"client {name!r} has an unknown split {key!r}{suggestion(str(key), PARTS)}")
+    if part == "train" and entry.get("train") is None:
+        raise PolyfedError(f"client {name!r} has no split 'train'")
+    return entry.get(part)
+
+
+def _pair(pair: Any, name: str, part: str) -> tuple[np.ndarray, np.ndarray] | None:
+    what = f"client {name!r}" + ("" if part == "rows" else f", {part}")
+    if pair is None:
+        return None
+    if not isinstance(pair, tuple | list) or len(pair) != 2:
+        raise PolyfedError(f"{what} must be a pair (X, y), found {type(pair).__name__}")
+    x, y = _features(pair[0], f"X of {what}"), as_targets(pair[1], f"y of {what}")
+    if len(x) != len(y):
+        raise PolyfedError(f"{what} has {len(x)} rows in X and {len(y)} in y, expected as many")
+    return x, y
+
+
+def _features(x: Any, what: str) -> np.ndarray:
+    """Images (uint8) and floating point stay, other integers (token ids) become int32, booleans float64."""
+    try:
+        x = np.asarray(x)
+    except ValueError:
+        raise PolyfedError(f"{what} is ragged, expected an array of shape (rows, features)") from None
+    if x.ndim < 2:
+        raise PolyfedError(f"{what} has shape {x.shape}, expected (rows, features) or more axes")
+    kind = x.dtype.kind
+    if kind not in "biuf":
+        raise PolyfedError(f"{what} has type {x.dtype}, expected numbers")
+    if kind == "b":
+        return x.astype(np.float64)
+    if kind == "f":
+        return x.astype({2: np.float32, 4: np.float32}.get(x.dtype.itemsize, np.float64), copy=False)
+    if x.dtype == np.uint8:
+        return x
+    limits = np.iinfo(np.int32)
+    if x.size and (x.min() < limits.min or x.max() > limits.max):
+        raise PolyfedError(f"{what} holds integers beyond 32 bits, expected token ids or floating point")
+    return x.astype(np.int32)
+
+
+def _stack(
+    pairs: list[tuple[np.ndarray, np.ndarray] | None], owners: list[tuple[str, str]]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """One flat (x, y, offsets) of all the pairs, which must agree in shape; a None counts as no rows."""
+    first, (x_like, y_like) = next((i, pair) for i, pair in enumerate(pairs) if pair is not None)
+    for pair, (name, part) in zip(pairs, owners, strict=True):
+        if pair is None:
+            continue
+        for letter, found, like in (("X", pair[0], x_like), ("y", pair[1], y_like)):
+            if found.shape[1:] != like.shape[1:]:
+                raise PolyfedError(
+                    f"{letter} of client {name!r}{'' if part == 'rows' else f', {part},'} has rows of shape "
+                    f"{found.shape[1:]}, expected {like.shape[1:]} as in client {owners[first][0]!r}"
+                )
+    filled = [pair for pair in pairs if pair is not None]
+    text = [pair[1].dtype.kind in "U" for pair in filled]
+    if any(text) and not all(text):
+        raise PolyfedError("the target is text for some clients and numbers for others, expected one kind")
+    x = np.concatenate([pair[0] for pair in filled])
+    y = np.concatenate([pair[1] for pair in filled])
+    offsets = offsets_of([0 if pair is None else len(pair[0]) for pair in pairs])
+    if x.dtype.kind == "f" and not np.isfinite(x).all():
+        for row in np.flatnonzero(~np.isfinite(x).reshape(len(x), -1).all(axis=1))[:1]:
+            values = x[row].ravel()
+            column = int(np.flatnonzero(~np.isfinite(values))[0])
+            raise PolyfedError(
+                f"X of {_where(row, offsets, owners)} has {values[column]} in feature {column}, expected finite numbers"
+            )
+    return x, y, offsets
+
+
+def _where(row: int, offsets: np.ndarray, owners: list[tuple[str, str]]) -> str:
+    owner = int(np.searchsorted(offsets, row, side="right")) - 1
+    name, part = owners[owner]
+    return f"client {name!r}, {'' if part == 'rows' else f'{part} '}row {row - offsets[owner]} (counted from 0)"
+
+
+def _check_given(names: Sequence[str], sizes: dict[str, np.ndarray]) -> None:
+    for client in np.flatnonzero(sizes["train"] == 0)[:1]:
+        raise PolyfedError(f"client {names[client]!r} is empty, expected at least one training row")
+    if sizes["test"].any():
+        for client in np.flatnonzero(sizes["test"] == 0)[:1]:
+            raise PolyfedError(f"client {names[client]!r} has no test rows while others have, expected at least one")
+
+
+def _column(name: str, values: Any, clients: int) -> np.ndarray:
+    values = np.asarray(values)
+    if values.shape != (clients,):
+        raise PolyfedError(
+            f"column {name!r} has shape {values.shape}, expected one value for each of {clients} clients"
+        )
+    return values if values.dtype.kind in "biuf" else values.astype(np.str_)

@@ -1,0 +1,271 @@
+"""A federation: every client's rows, flat, with offsets, apart for train, validation and test."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from polyfed.data.split import PARTS
+from polyfed.errors import PolyfedError, suggestion
+
+if TYPE_CHECKING:
+    import pandas
+
+    from polyfed.data.summary import FederationSummary
+
+PathLike = str | os.PathLike[str]
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """The rows of one part of all clients, one client after another: client i owns rows offsets[i]:offsets[i+1]."""
+
+    x: np.ndarray  # (rows, *features)
+    y: np.ndarray  # (rows,) or (rows, k)
+    offsets: np.ndarray  # (clients + 1,), int64
+
+    def __post_init__(self) -> None:
+        offsets = self.offsets
+        if offsets.ndim != 1 or offsets.dtype != np.int64 or len(offsets) < 1 or offsets[0] != 0:
+            raise PolyfedError("offsets must be a one-dimensional int64 array that starts with 0")
+        if (np.diff(offsets) < 0).any() or not offsets[-1] == len(self.x) == len(self.y):
+            raise PolyfedError(
+                f"offsets must grow to the number of rows, found a last offset of {offsets[-1]} "
+                f"for {len(self.x)} rows of x and {len(self.y)} of y"
+            )
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """Rows per client."""
+        return np.diff(self.offsets)
+
+    def of(self, client: int) -> tuple[np.ndarray, np.ndarray]:
+        """(x, y) of one client, as views."""
+        rows = slice(self.offsets[client], self.offsets[client + 1])
+        return self.x[rows], self.y[rows]
+
+    def select(self, clients: Sequence[int] | np.ndarray) -> Split:
+        """The rows of these clients, in this order."""
+        rows = [np.arange(self.offsets[i], self.offsets[i + 1]) for i in clients]
+        flat = np.concatenate([np.zeros(0, np.int64), *rows])
+        return Split(self.x[flat], self.y[flat], np.cumsum([0, *map(len, rows)], dtype=np.int64))
+
+
+@dataclass(frozen=True, eq=False)
+class Federation:
+    """Named clients with their training, validation and test rows.
+
+    `classes` counts the classes of labels 0..classes-1; it is None for regression and for binary labels -1 and +1.
+    """
+
+    clients: tuple[str, ...]
+    train: Split
+    validation: Split
+    test: Split
+    classes: int | None
+    label_names: tuple[str, ...] | None = None
+    feature_names: tuple[str, ...] | None = None
+    columns: dict[str, np.ndarray] = field(default_factory=dict)  # facts, one value per client
+    source: dict[str, Any] = field(default_factory=dict)  # where it came from, JSON-able
+
+    def __post_init__(self) -> None:
+        if not self.clients:
+            raise PolyfedError("a federation needs at least one client, found none")
+        seen: set[str] = set()
+        for name in self.clients:
+            if not isinstance(name, str) or not name:
+                raise PolyfedError(f"a client's name must be a non-empty string, found {name!r}")
+            if name in seen:
+                raise PolyfedError(f"client names must be unique, found {name!r} more than once")
+            seen.add(name)
+        for part in PARTS:
+            split = self.split(part)
+            if len(split.offsets) != len(self) + 1:
+                raise PolyfedError(f"{part} has {len(split.offsets) - 1} clients, expected {len(self)}")
+            if split.x.shape[1:] != self.feature_shape or split.x.dtype != self.train.x.dtype:
+                raise PolyfedError(
+                    f"{part} rows have shape {split.x.shape[1:]} and type {split.x.dtype}, "
+                    f"expected {self.feature_shape} and {self.train.x.dtype} as in train"
+                )
+        for client in np.flatnonzero(self.train.sizes == 0)[:1]:
+            raise PolyfedError(f"client {self.clients[client]!r} has no training rows")
+        for name, values in self.columns.items():
+            if np.shape(values) != (len(self),):
+                raise PolyfedError(f"column {name!r} has shape {np.shape(values)}, expected one value per client")
+
+    def __len__(self) -> int:
+        return len(self.clients)
+
+    def __repr__(self) -> str:
+        rows = ", ".join(f"{part}={len(self.split(part).x)}" for part in PARTS)
+        return f"Federation({len(self)} clients, {rows}, features={self.feature_shape}, classes={self.classes})"
+
+    @property
+    def feature_shape(self) -> tuple[int, ...]:
+        """The shape of one example."""
+        return self.train.x.shape[1:]
+
+    def index(self, name: str) -> int:
+        """The position of a client."""
+        if name not in self.clients:
+            raise PolyfedError(f"there is no client {name!r}{suggestion(str(name), self.clients)}")
+        return self.clients.index(name)
+
+    def split(self, name: str) -> Split:
+        """The part called "train", "validation" or "test"."""
+        if name not in PARTS:
+            raise PolyfedError(f"there is no split {name!r}{suggestion(str(name), PARTS)}")
+        return getattr(self, name)
+
+    def select(self, clients: Sequence[int] | np.ndarray) -> Federation:
+        """The federation of these clients (positions), in this order."""
+        chosen = np.asarray(clients, dtype=np.int64)
+        return Federation(
+            clients=tuple(self.clients[i] for i in chosen),
+            train=self.train.select(chosen),
+            validation=self.validation.select(chosen),
+            test=self.test.select(chosen),
+            classes=self.classes,
+            label_names=self.label_names,
+            feature_names=self.feature_names,
+            columns={name: np.asarray(values)[chosen] for name, values in self.columns.items()},
+            source=self.source,
+        )
+
+    def summary(self) -> FederationSummary:
+        """Sizes, label skew and feature shift, overall and per client."""
+        from polyfed.data.summary import summarize
+
+        return summarize(self)
+
+    @classmethod
+    def from_arrays(
+        cls,
+        clients: Sequence[Any] | Mapping[str, Any],
+        *,
+        names: Sequence[str] | None = None,
+        validation: float = 0.1,
+        test: float = 0.2,
+        classes: int | None = None,
+        columns: Mapping[str, Any] | None = None,
+        seed: int = 0,
+        source: dict[str, Any] | None = None,
+    ) -> Federation:
+        """From (X, y) pairs, or from dicts {"train": (X, y), "validation": ..., "test": ...} with given splits.
+
+        A mapping name -> pair or dict names the clients. Shares `validation` and `test` are held out per client,
+        and are not used where the splits are given.
+        """
+        from polyfed.data.arrays import from_arrays
+
+        return from_arrays(
+            clients,
+            names=names,
+            validation=validation,
+            test=test,
+            classes=classes,
+            columns=columns,
+            seed=seed,
+            source=source,
+        )
+
+    @classmethod
+    def from_dataframe(
+        cls,
+        df: pandas.DataFrame,
+        *,
+        client: str,
+        target: str,
+        validation: float = 0.1,
+        test: float = 0.2,
+        features: Sequence[str] | None = None,
+        seed: int = 0,
+        classes: int | None = None,
+    ) -> Federation:
+        """From a table with a column of client names, a target column and numeric feature columns."""
+        from polyfed.data.tables import from_dataframe
+
+        return from_dataframe(
+            df,
+            client=client,
+            target=target,
+            validation=validation,
+            test=test,
+            features=features,
+            seed=seed,
+            classes=classes,
+        )
+
+    @classmethod
+    def from_csv(
+        cls,
+        path: PathLike,
+        *,
+        client: str,
+        target: str,
+        validation: float = 0.1,
+        test: float = 0.2,
+        features: Sequence[str] | None = None,
+        seed: int = 0,
+        classes: int | None = None,
+    ) -> Federation:
+        """From a CSV file with a header, a client column and a target column."""
+        from polyfed.data.tables import from_table_file
+
+        options = {"validation": validation, "test": test, "features": features, "seed": seed, "classes": classes}
+        return from_table_file(path, "csv", client=client, target=target, **options)
+
+    @classmethod
+    def from_parquet(
+        cls,
+        path: PathLike,
+        *,
+        client: str,
+        target: str,
+        validation: float = 0.1,
+        test: float = 0.2,
+        features: Sequence[str] | None = None,
+        seed: int = 0,
+        classes: int | None = None,
+    ) -> Federation:
+        """From a Parquet file with a client column and a target column."""
+        from polyfed.data.tables import from_table_file
+
+        options = {"validation": validation, "test": test, "features": features, "seed": seed, "classes": classes}
+        return from_table_file(path, "parquet", client=client, target=target, **options)
+
+    @classmethod
+    def from_folder(
+        cls,
+        path: PathLike,
+        *,
+        target: str,
+        validation: float = 0.1,
+        test: float = 0.2,
+        features: Sequence[str] | None = None,
+        seed: int = 0,
+        classes: int | None = None,
+    ) -> Federation:
+        """From a folder with one CSV, Parquet or npz file per client; the file's stem is the client's name."""
+        from polyfed.data.folder import from_folder
+
+        return from_folder(
+            path, target=target, validation=validation, test=test, features=features, seed=seed, classes=classes
+        )
+
+    def save(self, path: PathLike) -> None:
+        """Write one safetensors file, atomically."""
+        from polyfed.data.storage import save
+
+        save(self, path)
+
+    @classmethod
+    def load(cls, path: PathLike) -> Federation:
+        """Read a file that `save` wrote."""
+        from polyfed.data.storage import load
+
+        return load(path)

@@ -1,0 +1,84 @@
+"""The devices that clients are spread over, and how many clients each takes at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from polyfed.errors import PolyfedError
+from polyfed.startup import start
+
+AXIS = "clients"
+CHUNK_NUMBERS = 1_000_000
+"""On a CPU, a chunk of clients whose models together have about this many numbers keeps the caches warm."""
+CHUNK_BYTES = 64 << 20
+"""On a CPU, the most that the examples of one chunk's step may take."""
+ACCELERATOR_SHARE = 8
+"""On an accelerator, a chunk's working memory (models, gradients, examples) may take one part in this many."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How the clients lie on the devices: each device owns a contiguous block of `rows` clients of the state store."""
+
+    mesh: Mesh
+    population: int
+
+    @property
+    def devices(self) -> int:
+        return self.mesh.size
+
+    @property
+    def rows(self) -> int:
+        return ceil(self.population / self.devices)
+
+    @property
+    def by_client(self) -> NamedSharding:
+        return NamedSharding(self.mesh, PartitionSpec(AXIS))
+
+    @property
+    def everywhere(self) -> NamedSharding:
+        return NamedSharding(self.mesh, PartitionSpec())
+
+
+def layout(population: int, devices: int | Sequence[Any] | None) -> Layout:
+    """Spread `population` clients over all local devices, the first few, or the given ones."""
+    start()
+    available = jax.local_devices()
+    if devices is None:
+        chosen = available
+    elif isinstance(devices, int):
+        if not 1 <= devices <= len(available):
+            raise PolyfedError(
+                f"devices must be from 1 to {len(available)}, the devices that JAX has here; found {devices}"
+            )
+        chosen = available[:devices]
+    else:
+        chosen = list(devices)
+    chosen = chosen[: max(1, min(len(chosen), population))]
+    return Layout(Mesh(np.array(chosen), (AXIS,)), population)
+
+
+def chunk_size(clients: int, numbers: int, example_bytes: int, device: Any, chosen: int | None = None) -> int:
+    """How many of a device's `clients` to run side by side.
+
+    A CPU likes few (its caches hold a few models), an accelerator likes all that fit its memory. `numbers` is the size
+    of a client's model and state, `example_bytes` what one client's step reads.
+    """
+    if chosen is not None:
+        if not isinstance(chosen, int) or chosen < 1:
+            raise PolyfedError(f"chunk must be a whole number, at least 1, found {chosen!r}")
+        return min(chosen, clients)
+    if device.platform == "cpu":
+        target = min(CHUNK_NUMBERS // max(1, numbers), CHUNK_BYTES // max(1, example_bytes))
+    else:
+        memory = (device.memory_stats() or {}).get("bytes_limit", 16 << 30)
+        target = memory // ACCELERATOR_SHARE // max(1, 16 * numbers + 4 * example_bytes)
+    pieces = ceil(clients / min(clients, max(2, target)))
+    return ceil(clients / pieces)

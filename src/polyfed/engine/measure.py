@@ -1,0 +1,112 @@
+"""Metrics of every client, absent ones included: of the models they deploy, share, or tune, on each split."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from polyfed import randomness
+from polyfed.algorithms.base import Algorithm, Server, State
+from polyfed.engine.round import Data, Round, Shard, over_clients
+from polyfed.objective import Batch, Batching
+from polyfed.randomness import Purpose
+from polyfed.trees import Tree, descend
+
+EVAL_BLOCK = 1024
+"""The rows that a client's evaluation takes at a time."""
+
+
+@dataclass(frozen=True)
+class FineTune:
+    """Local fine-tuning of the global model, on the client's training data: `steps` of SGD with stepsize `lr`."""
+
+    steps: int = 10
+    lr: float = 0.05
+    batch: int | Literal["full"] = 20
+
+
+class Metrics(NamedTuple):
+    """Per client: the mean loss without the ridge, the loss's metric, and the ridge of the measured model."""
+
+    loss: jax.Array
+    metric: jax.Array
+    ridge: jax.Array
+
+
+@dataclass(frozen=True)
+class Measure:
+    """Measures models on splits, inside the devices' `shard_map`; `longest` is each split's largest client."""
+
+    round: Round
+    chunk: int
+    longest: dict[str, int]
+    finetune: FineTune | None = None
+
+    def __call__(
+        self, method: Algorithm, server: Server, clients: State, data: Data, splits: dict[str, Shard]
+    ) -> dict[str, dict[str, Metrics]]:
+        """{model: {split: metrics of this device's clients}}."""
+
+        def one(client: jax.Array, state: State) -> dict[str, dict[str, Metrics]]:
+            return {
+                name: {split: self._metrics(params, split, shard, client) for split, shard in splits.items()}
+                for name, params in self._models(method, server, state, client, data).items()
+            }
+
+        return over_clients(one, self.round.layout, self.chunk, clients)
+
+    def _models(
+        self, method: Algorithm, server: Server, state: State, client: jax.Array, data: Data
+    ) -> dict[str, Tree]:
+        shared = getattr(server, "params", None)
+        if self.finetune is not None:
+            return {"finetuned": self._tuned(shared, client, data)}
+        if deploys_shared(method, server, state):
+            return {"global": shared}
+        personal = {"personal": method.personal(server, state)}
+        return personal if shared is None else personal | {"global": shared}
+
+    def _tuned(self, params: Tree, client: jax.Array, data: Data) -> Tree:
+        assert self.finetune is not None
+        tune = self.finetune
+        f = self.round.objective(data, client, 0)
+        key = randomness.client_key(randomness.purpose_key(data.seed, Purpose.FINETUNE), data.client_ids[client])
+
+        def step(x: Tree, batch: Batch | None) -> Tree:
+            return descend(x, tune.lr, f.grad(x, batch))
+
+        return f.train(step, params, key, Batching(tune.batch, tune.steps))[0]
+
+    def _metrics(self, params: Tree, split: str, shard: Shard, client: jax.Array) -> Metrics:
+        """Sums over the client's rows, block by block; NaN for a client without rows."""
+        problem, start, size = self.round.problem, shard.starts[client], shard.sizes[client]
+        block = min(EVAL_BLOCK, self.longest[split])
+        real = jnp.result_type(float)
+
+        def body(index: jax.Array, sums: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+            positions = index * block + jnp.arange(block)
+            inside = positions < size
+            batch = Batch(start + jnp.where(inside, positions, size - 1), inside.astype(real))
+            outputs, targets = problem.predict(params, shard.examples, batch)
+            loss, metric = problem.loss.value(outputs, targets), problem.loss.metric(outputs, targets)
+            return (
+                sums[0] + jnp.sum(jnp.where(inside, loss, 0)),
+                sums[1] + jnp.sum(jnp.where(inside, metric, 0), dtype=real),
+            )
+
+        zero = jnp.zeros((), real)
+        loss, metric = lax.fori_loop(0, (size + block - 1) // block, body, (zero, zero))
+        return Metrics(loss / size, metric / size, jnp.broadcast_to(problem.ridge(params), ()))
+
+
+def deploys_shared(method: Algorithm, server: Server, state: State) -> bool:
+    """Whether the model that a client deploys is the global one itself: the same arrays, not only the same values."""
+    shared = getattr(server, "params", None)
+    personal = method.personal(server, state)
+    return shared is not None and all(
+        a is b for a, b in zip(jax.tree.leaves(personal), jax.tree.leaves(shared), strict=True)
+    )

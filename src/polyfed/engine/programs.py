@@ -1,0 +1,152 @@
+"""The compiled programs of a simulation: advance by some rounds, prepare, measure."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from polyfed import trees
+from polyfed.algorithms.base import Algorithm, Server, State
+from polyfed.engine.devices import AXIS, Layout, chunk_size
+from polyfed.engine.measure import EVAL_BLOCK, FineTune, Measure
+from polyfed.engine.participation import Sampling
+from polyfed.engine.round import Carry, Data, Round, Shard, over_clients
+from polyfed.objective import BLOCK, Examples
+from polyfed.problem import SPLITS, Problem
+
+CARRY = Carry(P(), P(AXIS), P(), P())  # pyright: ignore[reportArgumentType]
+
+
+@dataclass
+class Programs:
+    """Compiles a method's programs for a problem, once each, and counts the time that takes."""
+
+    problem: Problem
+    method: Algorithm
+    layout: Layout
+    sampling: Sampling
+    chunk: int | None
+    data: Data
+    splits: dict[str, Shard]
+    compile_seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        rows, example = max(1, int(np.max(self.problem.federation.train.sizes))), self._example_bytes()
+        device = self.layout.mesh.devices.flat[0]
+        params = jax.eval_shape(self.problem.init)
+        numbers = trees.count(params) + trees.count(jax.eval_shape(self.method.init_client, params))
+        batch: Any = getattr(self.method, "batch", "full")
+        read = example * min(rows, BLOCK if batch == "full" else int(batch))
+        slots = -(-self.sampling.capacity // self.layout.devices)
+        self.round = Round(
+            self.problem, self.layout, self.sampling, chunk_size(slots, numbers, read, device, self.chunk), rows
+        )
+        longest = {name: int(np.max(self.problem.federation.split(name).sizes)) for name in self.splits}
+        read = example * min(EVAL_BLOCK, max(longest.values()))
+        self.measure_chunk = chunk_size(self.layout.rows, numbers, read, device, self.chunk)
+        self.longest = longest
+
+    def advance(self, carry: Carry, first: int, count: int) -> Carry:
+        """Run `count` rounds from round `first` on."""
+
+        def rounds(method: Algorithm, carry: Carry, data: Data, first: jax.Array, count: jax.Array) -> Carry:
+            return lax.fori_loop(first, first + count, lambda number, c: self.round(method, c, data, number), carry)
+
+        program = self._compiled(
+            ("advance", self.round),
+            rounds,
+            (P(), CARRY, P(), P(), P()),
+            CARRY,
+            (self.method, carry, self.data, jnp.int32(first), jnp.int32(count)),
+            donate=(1,),
+        )
+        return program(self.method, carry, self.data, jnp.int32(first), jnp.int32(count))
+
+    def prepare(self, clients: State) -> State:
+        """What each client does alone before the first round."""
+        program = self._compiled(
+            ("prepare", self.round), self.round.prepare, (P(), P(AXIS), P()), P(AXIS), (self.method, clients, self.data)
+        )
+        return program(self.method, clients, self.data)
+
+    def measure(self, server: Server, clients: State, finetune: FineTune | None = None) -> Any:
+        """Metrics of every client: {model: {split: Metrics}}."""
+        measure = Measure(self.round, self.measure_chunk, self.longest, finetune)
+        arguments = (self.method, server, clients, self.data, self.splits)
+        program = self._compiled(
+            ("measure", self.round, self.measure_chunk, finetune),
+            measure,
+            (P(), P(), P(AXIS), P(), P()),
+            P(AXIS),
+            arguments,
+        )
+        return program(*arguments)
+
+    def personal(self, server: Server, clients: State) -> Any:
+        """The model that each client deploys, a leading client axis on each array."""
+
+        def everyone(method: Algorithm, server: Server, clients: State) -> Any:
+            return over_clients(
+                lambda _, state: method.personal(server, state), self.layout, self.measure_chunk, clients
+            )
+
+        arguments = (self.method, server, clients)
+        program = self._compiled(("personal", self.measure_chunk), everyone, (P(), P(), P(AXIS)), P(AXIS), arguments)
+        return program(*arguments)
+
+    def _compiled(
+        self,
+        name: Any,
+        function: Callable[..., Any],
+        inputs: Any,
+        outputs: Any,
+        arguments: tuple[Any, ...],
+        donate: tuple[int, ...] = (),
+    ) -> Callable[..., Any]:
+        """The program, compiled for the arguments' shapes; kept with the problem, so that a second run finds it."""
+        shapes = tuple((leaf.shape, str(leaf.dtype)) for leaf in jax.tree.leaves(arguments))
+        key = (name, self.layout, jax.tree.structure(arguments), shapes)
+        if key not in self.problem.programs:
+            begun = time.perf_counter()
+            mapped = jax.shard_map(function, mesh=self.layout.mesh, in_specs=inputs, out_specs=outputs, check_vma=False)
+            self.problem.programs[key] = jax.jit(mapped, donate_argnums=donate).lower(*arguments).compile()
+            self.compile_seconds += time.perf_counter() - begun
+        return self.problem.programs[key]
+
+    def _example_bytes(self) -> int:
+        """What one example takes once it is read as real numbers."""
+        return prod(self.problem.federation.feature_shape) * jnp.result_type(float).itemsize
+
+
+def resident(problem: Problem, layout: Layout, seed: int) -> tuple[Data, dict[str, Shard]]:
+    """The problem's data on the layout's devices: one copy on a CPU, whose devices share memory."""
+    key = ("data", layout, str(jnp.result_type(float)))
+    if key not in problem.programs:
+        problem.programs[key] = {
+            name: _shard(problem, name, layout.everywhere) for name in SPLITS if len(problem.federation.split(name).y)
+        }
+    splits = problem.programs[key]
+    place = layout.everywhere
+    ids = jax.device_put(problem.client_ids, place)
+    return Data(splits["train"], ids, jax.device_put(np.uint32(seed), place)), splits
+
+
+def _shard(problem: Problem, split: str, place: NamedSharding) -> Shard:
+    x, y = problem.examples(split)
+    part = problem.federation.split(split)
+    starts, sizes = part.offsets[:-1].astype(np.int32), part.sizes.astype(np.int32)
+    return Shard(
+        Examples(jax.device_put(x, place), jax.device_put(y, place)),
+        jax.device_put(starts, place),
+        jax.device_put(sizes, place),
+    )

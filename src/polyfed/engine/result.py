@@ -1,0 +1,95 @@
+"""What a simulation gives back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from polyfed.engine.measure import FineTune
+from polyfed.engine.simulation import Metrics, Simulation
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from polyfed.algorithms.base import Algorithm, State
+    from polyfed.problem import Problem
+
+
+@dataclass(frozen=True)
+class Result:
+    """A finished run: its history, its models, and what can be measured of them."""
+
+    simulation: Simulation
+    rows: list[dict[str, Any]]
+    """The history, a dictionary per evaluated round."""
+    diverged: str | None = None
+    """Why the run was stopped early, if it left the finite numbers."""
+    interrupted: bool = False
+    """Whether Ctrl-C ended it."""
+
+    @property
+    def history(self) -> pd.DataFrame:
+        """A row per evaluated round, row 0 being the start.
+
+        `seconds` is the time of the rounds alone, without compilation and evaluation. Metrics are means over all
+        clients.
+        """
+        import pandas as pd
+
+        return pd.DataFrame(self.rows)
+
+    @property
+    def problem(self) -> Problem:
+        return self.simulation.problem
+
+    @property
+    def algorithm(self) -> Algorithm:
+        return self.simulation.method
+
+    @property
+    def global_params(self) -> Any:
+        """The global model; None for a method without one."""
+        return self.simulation.global_params
+
+    @property
+    def client_state(self) -> State:
+        """Every client's state, a leading client axis on each array; None for a method without any."""
+        return self.simulation.client_state
+
+    @property
+    def excluded(self) -> dict[str, int]:
+        """How often each client's update was not finite and was left out, of those with any."""
+        return self.simulation.excluded
+
+    @property
+    def compile_seconds(self) -> float:
+        return self.simulation.compile_seconds
+
+    def personal(self, client: str | int) -> Any:
+        """The model that this client deploys."""
+        return self.simulation.personal(client)
+
+    def metrics(self, finetune: FineTune | None = None) -> Metrics:
+        """Every client's metrics at the last round: {model: {split: {metric: one value per client}}}."""
+        found = self.simulation.measure()
+        if finetune is not None and self.global_params is not None:
+            found |= self.simulation.measure(finetune)
+        return found
+
+    def evaluate(self, split: str = "test", finetune: FineTune | None = None) -> pd.DataFrame:
+        """A row per client, absent ones included: loss and accuracy (or error) of each model on a split."""
+        import pandas as pd
+
+        from polyfed.errors import PolyfedError
+
+        part = self.problem.federation.split(split)
+        if not len(part.y):
+            raise PolyfedError(f"this federation has no {split} rows")
+        columns: dict[str, Any] = {"client": list(self.problem.federation.clients), "rows": np.asarray(part.sizes)}
+        for model, splits in self.metrics(finetune).items():
+            for metric, values in splits[split].items():
+                if metric != "ridge":
+                    columns[f"{model}_{metric}"] = values
+        return pd.DataFrame(columns)

@@ -1,0 +1,324 @@
+"""The round, written once, for every algorithm.
+
+It runs inside one `shard_map` over the devices. Each device takes its share of the cohort, a chunk of clients at a
+time, and keeps only the sum of their uploads; one `psum` adds the devices up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from polyfed import randomness, trees
+from polyfed.algorithms.base import Algorithm, Server, State, Total, Upload
+from polyfed.engine import store
+from polyfed.engine.devices import AXIS, Layout
+from polyfed.engine.participation import Sampling
+from polyfed.objective import Examples, Objective
+from polyfed.problem import Problem
+from polyfed.randomness import Purpose
+from polyfed.trees import Tree
+
+
+class Shard(NamedTuple):
+    """Examples of one split and which rows are whose: `starts` and `sizes` have one entry per client."""
+
+    examples: Examples
+    starts: jax.Array
+    sizes: jax.Array
+
+
+class Data(NamedTuple):
+    """What the compiled programs read, the same on every device."""
+
+    train: Shard
+    client_ids: jax.Array
+    seed: jax.Array
+
+
+class Wide(NamedTuple):
+    """A sum of bits that may exceed 32 bits: high * 2^16 + low."""
+
+    high: jax.Array
+    low: jax.Array
+
+    @classmethod
+    def zero(cls) -> Wide:
+        return cls(jnp.zeros((), jnp.uint32), jnp.zeros((), jnp.uint32))
+
+    def plus(self, numbers: jax.Array) -> Wide:
+        """Add an array of whole numbers below 2^32."""
+        numbers = numbers.astype(jnp.uint32)
+        low = self.low + lax.psum(jnp.sum(numbers & 0xFFFF, dtype=jnp.uint32), AXIS)
+        return Wide(self.high + lax.psum(jnp.sum(numbers >> 16, dtype=jnp.uint32), AXIS) + (low >> 16), low & 0xFFFF)
+
+    def __int__(self) -> int:
+        return (int(self.high) << 16) + int(self.low)
+
+
+class Tally(NamedTuple):
+    """What happened in a stretch of rounds."""
+
+    participants: jax.Array
+    """uploads that travelled"""
+    newcomers: jax.Array
+    """participants that had not taken part in the round before"""
+    iterations: jax.Array
+    """local iterations: of each round, those of the client that did most"""
+    bits: Wide
+    """bits of compressed uploads; others are counted from their shapes"""
+    empty: jax.Array
+    """rounds in which no finite upload arrived"""
+
+    @classmethod
+    def zero(cls) -> Tally:
+        zero = jnp.zeros((), jnp.int32)
+        return cls(zero, zero, zero, Wide.zero(), zero)
+
+
+class Carry(NamedTuple):
+    """All that a round reads and writes."""
+
+    server: Server
+    clients: State
+    excluded: jax.Array
+    """per client: how often its update was not finite"""
+    tally: Tally
+
+
+class Contribution(NamedTuple):
+    """A client's upload as the sum takes it."""
+
+    values: Tree
+    weight: jax.Array
+    steps: jax.Array
+    bits: jax.Array
+
+
+@dataclass(frozen=True)
+class Round:
+    """The round of a problem under a layout, a sampling of clients and a chunk size."""
+
+    problem: Problem
+    layout: Layout
+    sampling: Sampling
+    chunk: int
+    longest: int
+
+    @property
+    def slots(self) -> int:
+        """The clients that one device takes in a round."""
+        return -(-self.sampling.capacity // self.layout.devices)
+
+    def __call__(self, method: Algorithm, carry: Carry, data: Data, number: jax.Array) -> Carry:
+        """Run round `number`, inside the devices' `shard_map`."""
+        clients, taken, all_clients, all_taken = self._cohort(data, number)
+        broadcast = method.broadcast(carry.server)
+        shared = randomness.purpose_key(data.seed, Purpose.LOCAL, number)
+        states = carry.clients if self.sampling.full else store.take(carry.clients, all_clients, all_taken)
+
+        def work(client: jax.Array, state: State) -> tuple[Contribution, State]:
+            f = self.objective(data, client, number)
+            upload, state = method.local(broadcast, state, f, randomness.client_key(shared, data.client_ids[client]))
+            return contribution(upload), state
+
+        total, states, good = self._sum(work, clients, taken, states)
+        count = lax.psum(jnp.sum(good, dtype=jnp.int32), AXIS)
+        whole = Total(
+            jax.tree.map(lambda leaf: lax.psum(leaf, AXIS), total.values),
+            lax.psum(total.weight, AXIS),
+            count,
+            jnp.asarray(self.layout.population, jnp.int32),
+        )
+        server = trees.where(count > 0, method.update(carry.server, whole), carry.server)
+        newcomers = jnp.zeros((), jnp.int32)
+        if method.absorb is not None:
+            newcomers = self._newcomers(data, number, all_clients, all_taken)
+            states = self._absorb(method, method.broadcast(server), data, number, clients, good, states)
+        bad = lax.all_gather(taken & ~good, AXIS)
+        tally = carry.tally
+        return Carry(
+            server,
+            states if self.sampling.full else store.put(carry.clients, all_clients, all_taken, states),
+            carry.excluded.at[all_clients].add(bad.astype(jnp.int32), mode="drop"),
+            Tally(
+                tally.participants + jnp.sum(all_taken, dtype=jnp.int32),
+                tally.newcomers + newcomers,
+                tally.iterations + lax.pmax(total.steps, AXIS),
+                tally.bits.plus(total.bits),
+                tally.empty + (count == 0),
+            ),
+        )
+
+    def objective(self, data: Data, client: jax.Array, number: jax.Array | int) -> Objective:
+        """The client's objective in a round."""
+        shared = randomness.purpose_key(data.seed, Purpose.SERVER, number)
+        start, size = data.train.starts[client], data.train.sizes[client]
+        return Objective(
+            self.problem, data.train.examples, start, size, self.longest, jnp.asarray(number, jnp.int32), shared
+        )
+
+    def prepare(self, method: Algorithm, clients: State, data: Data) -> State:
+        """What every client does alone before the first round."""
+        assert method.prepare is not None
+        shared = randomness.purpose_key(data.seed, Purpose.PREPARE)
+
+        def one(client: jax.Array, state: State) -> State:
+            assert method.prepare is not None
+            f = self.objective(data, client, 0)
+            return method.prepare(state, f, randomness.client_key(shared, data.client_ids[client]))
+
+        return over_clients(one, self.layout, min(self.chunk, self.layout.rows), clients)
+
+    def _cohort(self, data: Data, number: jax.Array) -> tuple[jax.Array, ...]:
+        """This device's clients and which of its slots are taken; then the same of all devices."""
+        device = lax.axis_index(AXIS)
+        devices = self.layout.devices
+        if self.sampling.full:
+            everyone = jnp.arange(devices * self.slots).reshape(devices, self.slots)
+            taken = everyone < self.layout.population
+            everyone = jnp.minimum(everyone, self.layout.population - 1)
+        else:
+            # Slots are dealt out to the devices in turn, so that a small cohort is spread evenly.
+            slots = jnp.arange(self.slots) * devices + jnp.arange(devices)[:, None]
+            everyone, taken, _ = self.sampling.cohort(data.seed, number, slots)
+        return everyone[device], taken[device], everyone, taken
+
+    def _newcomers(self, data: Data, number: jax.Array, clients: jax.Array, taken: jax.Array) -> jax.Array:
+        """How many participants took no part in the round before, and so do not hold the current broadcast."""
+        if self.sampling.full:
+            return jnp.where(number == 0, self.layout.population, 0).astype(jnp.int32)
+        before, there, _ = self.sampling.cohort(data.seed, number - 1, jnp.arange(self.sampling.capacity))
+        ordered = jnp.sort(jnp.where(there & (number > 0), before, -1))
+        again = ordered[jnp.searchsorted(ordered, clients).clip(0, ordered.size - 1)] == clients
+        return jnp.sum(taken & ~again, dtype=jnp.int32)
+
+    def _sum(
+        self, work: Callable[..., tuple[Contribution, State]], clients: jax.Array, taken: jax.Array, states: State
+    ) -> tuple[Contribution, State, jax.Array]:
+        """Run `work` on this device's clients, chunk by chunk, and keep the sum of what they send."""
+        one, _ = jax.eval_shape(work, clients[0], jax.tree.map(lambda leaf: leaf[0], states))
+        zero: Contribution = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), one)
+        zero = zero._replace(bits=jnp.zeros(self.slots, jnp.uint32))
+
+        def body(
+            index: jax.Array, carry: tuple[Contribution, State, jax.Array]
+        ) -> tuple[Contribution, State, jax.Array]:
+            total, states, good = carry
+            first, fresh = self._piece(index)
+            mine = lax.dynamic_slice_in_dim(taken, first, self.chunk) & fresh
+            old = slice_tree(states, first, self.chunk)
+            sent, new = jax.vmap(work)(lax.dynamic_slice_in_dim(clients, first, self.chunk), old)
+            fine = mine & jax.vmap(trees.finite)((sent.values, sent.weight, new))
+            seen = lax.dynamic_slice_in_dim(good, first, self.chunk) | fine
+            return (
+                Contribution(
+                    jax.tree.map(lambda t, leaf: t + jnp.sum(keep(fine, leaf), axis=0), total.values, sent.values),
+                    total.weight + jnp.sum(keep(fine, sent.weight)),
+                    jnp.maximum(total.steps, jnp.max(keep(mine, sent.steps))),
+                    lax.dynamic_update_slice_in_dim(
+                        total.bits,
+                        jnp.where(mine, sent.bits, lax.dynamic_slice_in_dim(total.bits, first, self.chunk)),
+                        first,
+                        0,
+                    ),
+                ),
+                update_tree(states, jax.tree.map(lambda n, o: select(fine, n, o), new, old), first),
+                lax.dynamic_update_slice_in_dim(good, seen, first, 0),
+            )
+
+        return lax.fori_loop(0, self._pieces(taken), body, (zero, states, jnp.zeros(self.slots, bool)))
+
+    def _absorb(
+        self,
+        method: Algorithm,
+        broadcast: Tree,
+        data: Data,
+        number: jax.Array,
+        clients: jax.Array,
+        good: jax.Array,
+        states: State,
+    ) -> State:
+        """Hand the new server's broadcast to the participants whose update was accepted."""
+
+        def hand(client: jax.Array, state: State) -> State:
+            assert method.absorb is not None
+            return method.absorb(state, broadcast, self.objective(data, client, number))
+
+        def body(index: jax.Array, states: State) -> State:
+            first, fresh = self._piece(index)
+            mine = lax.dynamic_slice_in_dim(good, first, self.chunk) & fresh
+            old = slice_tree(states, first, self.chunk)
+            new = jax.vmap(hand)(lax.dynamic_slice_in_dim(clients, first, self.chunk), old)
+            fine = mine & jax.vmap(trees.finite)(new)
+            return update_tree(states, jax.tree.map(lambda n, o: select(fine, n, o), new, old), first)
+
+        return lax.fori_loop(0, self._pieces(good), body, states)
+
+    def _pieces(self, taken: jax.Array) -> jax.Array | int:
+        """How many chunks have work: all, unless the cohort's size is drawn."""
+        if self.sampling.probability is None:
+            return -(-self.slots // self.chunk)
+        last = jnp.max(jnp.where(taken, jnp.arange(self.slots) + 1, 0))
+        return (last + self.chunk - 1) // self.chunk
+
+    def _piece(self, index: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Where a chunk starts, and which of its clients no earlier chunk had: the last one is moved back to fit."""
+        first = jnp.minimum(index * self.chunk, self.slots - self.chunk)
+        return first, first + jnp.arange(self.chunk) >= index * self.chunk
+
+
+def over_clients(function: Callable[..., Any], layout: Layout, chunk: int, states: State) -> Any:
+    """`function(client, state)` of every client that this device owns, a chunk at a time."""
+    owned = lax.axis_index(AXIS) * layout.rows + jnp.arange(layout.rows)
+    owned = jnp.minimum(owned, layout.population - 1)
+    shape = jax.eval_shape(jax.vmap(function), owned, states)  # a model that is shared gets its client axis, too
+
+    def body(index: jax.Array, found: Any) -> Any:
+        first = jnp.minimum(index * chunk, layout.rows - chunk)
+        clients = lax.dynamic_slice_in_dim(owned, first, chunk)
+        return update_tree(found, jax.vmap(function)(clients, slice_tree(states, first, chunk)), first)
+
+    blank = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shape)
+    return lax.fori_loop(0, -(-layout.rows // chunk), body, blank)
+
+
+def contribution(upload: Upload) -> Contribution:
+    """An upload, multiplied by its weight."""
+    weight = upload.weight
+    plain = isinstance(weight, int | float) and weight == 1
+    return Contribution(
+        upload.values if plain else trees.scale(weight, upload.values),
+        jnp.asarray(weight, jnp.result_type(float)),
+        jnp.asarray(upload.steps, jnp.int32),
+        jnp.asarray(0 if upload.bits is None else upload.bits, jnp.uint32),
+    )
+
+
+def wire_bits(upload: Upload) -> int:
+    """The bits of an upload that follow from its shapes."""
+    weight = 0 if isinstance(upload.weight, int | float) else trees.bits(upload.weight)
+    return weight + (trees.bits(upload.values) if upload.bits is None else 0)
+
+
+def keep(mask: jax.Array, leaf: jax.Array) -> jax.Array:
+    """Zero where the mask says so, whatever stood there: NaN too."""
+    return select(mask, leaf, jnp.zeros_like(leaf))
+
+
+def select(mask: jax.Array, a: jax.Array, b: jax.Array) -> jax.Array:
+    """Client by client, a or b."""
+    return jnp.where(mask.reshape(mask.shape + (1,) * (a.ndim - mask.ndim)), a, b)
+
+
+def slice_tree(tree: Tree, first: jax.Array, count: int) -> Tree:
+    return jax.tree.map(lambda leaf: lax.dynamic_slice_in_dim(leaf, first, count), tree)
+
+
+def update_tree(tree: Tree, piece: Tree, first: jax.Array) -> Tree:
+    return jax.tree.map(lambda leaf, part: lax.dynamic_update_slice_in_dim(leaf, part, first, 0), tree, piece)

@@ -1,0 +1,242 @@
+"""One entry point: simulate a federation in this process."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import signal
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from polyfed.algorithms.base import Algorithm
+from polyfed.engine import checkpoint as checkpoints
+from polyfed.engine.measure import FineTune
+from polyfed.engine.result import Result
+from polyfed.engine.simulation import COUNTERS, Metrics, Simulation
+from polyfed.errors import PolyfedError
+from polyfed.problem import DType, Init, Problem
+
+log = logging.getLogger("polyfed")
+PACE = 0.5
+"""The seconds that one call of the compiled rounds should take, so that progress shows and Ctrl-C is heard."""
+
+Progress = Callable[[Simulation, dict[str, Any] | None], None]
+"""Called after every stretch of rounds, with the history's new row where there is one."""
+
+
+def simulate(
+    problem: Problem,
+    algorithm: Algorithm,
+    *,
+    rounds: int,
+    participation: Any = 1.0,
+    seed: int = 0,
+    init: Init = None,
+    eval_every: int = 1,
+    dtype: DType = "float32",
+    resume: str | Path | None = None,
+    checkpoint: str | Path | None = None,
+    checkpoint_every: int | None = None,
+    devices: int | Sequence[Any] | None = None,
+    chunk: int | None = None,
+    finetune: FineTune | None = None,
+    progress: Progress | None = None,
+) -> Result:
+    """Train `algorithm` on `problem` for some rounds, every client in this process.
+
+    `participation`: 1.0 all clients, a share below 1, a number of clients, or `Bernoulli(q)`.
+    `init`: "zeros", "ones", "random" or parameters; by default what the model says (linear models start at zero).
+    `eval_every`: rounds between evaluations; the last round is always evaluated.
+    `checkpoint`: a folder to write checkpoints to, every `checkpoint_every` rounds, on Ctrl-C and at the end.
+    `resume`: such a folder to go on from, with results that are the same to the last bit.
+    `finetune`: also evaluate the global model after each client has fine-tuned it.
+    `devices`, `chunk`: override the engine's choice; no result changes beyond rounding.
+    """
+    for name, value in (("rounds", rounds), ("eval_every", eval_every), ("checkpoint_every", checkpoint_every)):
+        low = 0 if name == "rounds" else 1
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < low):
+            raise PolyfedError(f"{name} must be a whole number, at least {low}, found {value!r}")
+    simulation = Simulation(
+        problem,
+        algorithm,
+        participation=participation,
+        seed=seed,
+        init=init,
+        dtype=dtype,
+        devices=devices,
+        chunk=chunk,
+    )
+    identity = _identity(problem, algorithm, participation, seed, init, dtype) if resume or checkpoint else {}
+    rows = (
+        checkpoints.kept_rows(_resumed(simulation, Path(resume), identity), eval_every, rounds)
+        if resume is not None
+        else []
+    )
+    if simulation.round > rounds:
+        raise PolyfedError(f"{resume}: this checkpoint is of round {simulation.round}, beyond the {rounds} asked for")
+
+    def keep() -> None:
+        if checkpoint is not None:
+            meta = {
+                "identity": identity,
+                "counters": simulation.counters,
+                "seconds": simulation.seconds,
+                "history": rows,
+            }
+            checkpoints.save(Path(checkpoint), simulation.round, simulation.state(), meta)
+
+    if not rows:
+        simulation.prepare()
+        rows.append(_row(simulation, finetune))
+        if progress:
+            progress(simulation, rows[-1])
+    diverged, known = None, simulation.excluded
+    with _interruptible() as interrupted:
+        while simulation.round < rounds and not diverged and not interrupted():
+            stop = _next_stop(simulation.round, rounds, eval_every, checkpoint_every)
+            before, empty = simulation.round, simulation.empty_rounds
+            simulation.advance(_stretch(simulation, stop))
+            known = _report_excluded(known, simulation.excluded, before, simulation.round)
+            if simulation.empty_rounds > empty:
+                diverged = f"no client's update was finite by round {simulation.round}"
+            row = None
+            if simulation.round == rounds or simulation.round % eval_every == 0:
+                row = _row(simulation, finetune)
+                rows.append(row)
+                if not diverged and not np.isfinite(row["objective"]):
+                    diverged = f"the objective is {row['objective']} at round {simulation.round}"
+            if checkpoint_every and simulation.round % checkpoint_every == 0 and simulation.round < rounds:
+                keep()
+            if progress:
+                progress(simulation, row)
+        if not diverged:
+            keep()
+    if diverged:
+        diverged = f"{algorithm.name} diverged: {diverged}; a smaller lr may help"
+        warnings.warn(diverged, RuntimeWarning, stacklevel=2)
+    return Result(simulation, rows, diverged, interrupted=simulation.round < rounds and not diverged)
+
+
+def _row(simulation: Simulation, finetune: FineTune | None) -> dict[str, Any]:
+    """The history's row: counters and the means over all clients."""
+    metrics = simulation.measure()
+    if finetune is not None and "global" in metrics:
+        metrics |= simulation.measure(finetune)
+    own = metrics["personal"]["train"]
+    counts = {name: value for name, value in simulation.counters.items() if name != "empty_rounds"}
+    row: dict[str, Any] = {
+        **counts,
+        "seconds": simulation.seconds,
+        "objective": float(np.mean(own["loss"] + own["ridge"])),
+    }
+    return row | _means(metrics)
+
+
+def _means(metrics: Metrics) -> dict[str, float]:
+    return {
+        f"{model}_{split}_{metric}": float(np.nanmean(values))
+        for model, splits in metrics.items()
+        for split, found in splits.items()
+        for metric, values in found.items()
+        if metric != "ridge"
+    }
+
+
+def _next_stop(round: int, rounds: int, *every: int | None) -> int:
+    """The next round at which there is something to do."""
+    return min([rounds, *((round // step + 1) * step for step in every if step)])
+
+
+def _stretch(simulation: Simulation, stop: int) -> int:
+    """How many rounds to run before looking up: up to `stop`, and about `PACE` seconds."""
+    left = stop - simulation.round
+    if not simulation.round or not simulation.seconds:
+        return 1
+    return max(1, min(left, int(PACE * simulation.round / simulation.seconds)))
+
+
+def _report_excluded(known: dict[str, int], now: dict[str, int], first: int, last: int) -> dict[str, int]:
+    for client, count in now.items():
+        if count > known.get(client, 0):
+            log.warning(
+                "client '%s': update not finite, left out %d times in rounds %d to %d",
+                client,
+                count - known.get(client, 0),
+                first + 1,
+                last,
+            )
+    return now
+
+
+def _resumed(simulation: Simulation, folder: Path, identity: dict[str, Any]) -> list[dict[str, Any]]:
+    """Put the simulation where its newest checkpoint left off; return the history up to there."""
+    path = checkpoints.latest(folder)
+    if path is None:
+        raise PolyfedError(f"{folder}: no checkpoint here to resume from")
+    state, meta = checkpoints.load(path, simulation.state())
+    checkpoints.refuse_other(path, meta["identity"], identity)
+    counters = {name: int(meta["counters"][name]) for name in COUNTERS}
+    simulation.restore(state, counters, float(meta["seconds"]))
+    return list(meta["history"])
+
+
+def _identity(
+    problem: Problem, algorithm: Algorithm, participation: Any, seed: int, init: Init, dtype: str
+) -> dict[str, Any]:
+    """What a run is, in words: two runs with the same identity give the same numbers."""
+    hyper = {name: _plain(value) for name, value in vars(algorithm).items()}
+    start = init if init is None or isinstance(init, str) else _digest(*jax.tree.leaves(init))
+    shapes = jax.eval_shape(problem.model.init, jax.random.key(0))
+    return {
+        "algorithm": algorithm.name,
+        **{f"algorithm.{name}": value for name, value in hyper.items()},
+        "data": problem.fingerprint,
+        "model": [list(leaf.shape) for leaf in jax.tree.leaves(shapes)],
+        "loss": problem.loss.name,
+        "l2": problem.l2,
+        "participation": _plain(participation),
+        "seed": seed,
+        "init": start,
+        "dtype": dtype,
+    }
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        return asdict(value)
+    return value if isinstance(value, str | int | float | bool | None) else repr(value).split(" at 0x")[0]
+
+
+def _digest(*arrays: Any) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    for array in arrays:
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
+
+
+@contextmanager
+def _interruptible() -> Iterator[Callable[[], bool]]:
+    """Within it, the first Ctrl-C only asks the run to stop after the current stretch; the second is the usual one."""
+    asked = False
+
+    def ask(*_: Any) -> None:
+        nonlocal asked
+        asked = True
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: False
+        return
+    before = signal.signal(signal.SIGINT, ask)
+    try:
+        yield lambda: asked
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -1,0 +1,227 @@
+"""A simulated federation: its state between rounds, and what has travelled so far."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from polyfed import trees
+from polyfed.algorithms.base import Algorithm, State
+from polyfed.engine.devices import layout
+from polyfed.engine.measure import FineTune, deploys_shared
+from polyfed.engine.participation import sampling
+from polyfed.engine.programs import Programs, resident
+from polyfed.engine.round import Carry, Tally, wire_bits
+from polyfed.errors import PolyfedError
+from polyfed.problem import DType, Init, Problem, precision
+
+Metrics = dict[str, dict[str, dict[str, np.ndarray]]]
+"""{model: {split: {metric: one value per client}}}"""
+
+COUNTERS = ("round", "iterations", "bits_up", "bits_down", "empty_rounds")
+
+
+class Simulation:
+    """Holds a federation between rounds. `simulate` is what most people call."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        method: Algorithm,
+        *,
+        participation: Any = 1.0,
+        seed: int = 0,
+        init: Init = None,
+        dtype: DType = "float32",
+        devices: int | Sequence[Any] | None = None,
+        chunk: int | None = None,
+    ) -> None:
+        if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**32:
+            raise PolyfedError(f"seed must be a whole number from 0 to 2^32 - 1, found {seed!r}")
+        method.check()
+        self.problem, self.method, self.seed = problem, method, seed
+        self.dtype: DType = dtype
+        self.sampling = sampling(participation, len(problem))
+        self.layout = layout(len(problem), devices)
+        self.round = self.iterations = self.bits_up = self.bits_down = self.empty_rounds = 0
+        self.seconds = 0.0
+        with precision(dtype):
+            real = jnp.result_type(float)
+            traced: Algorithm = jax.tree.map(lambda leaf: jnp.asarray(leaf, real), method)
+            data, splits = resident(problem, self.layout, seed)
+            self.programs = Programs(problem, traced, self.layout, self.sampling, chunk, data, splits)
+            params = problem.init(init, seed)
+            self.parameters = trees.count(params)
+            self._carry = Carry(
+                self._everywhere(traced.init_server(params)),
+                self._stacked(traced.init_client(params)),
+                self._everywhere(np.zeros(len(problem), np.int32)),
+                self._everywhere(Tally.zero()),
+            )
+            self.wire_up, self.wire_down, self.personalizes = self._facts()
+
+    def prepare(self) -> None:
+        """What each client does alone before round 1: pure local models and the like. It sends nothing."""
+        if self.method.prepare is not None:
+            with precision(self.dtype):
+                self._carry = self._carry._replace(clients=self.programs.prepare(self._carry.clients))
+
+    def advance(self, rounds: int) -> None:
+        """Run some rounds, in one call of one compiled program."""
+        with precision(self.dtype):
+            compiled = self.programs.compile_seconds
+            begun = time.perf_counter()
+            carry = jax.block_until_ready(self.programs.advance(self._carry, self.round, rounds))
+            self.seconds += time.perf_counter() - begun - (self.programs.compile_seconds - compiled)
+            tally = jax.device_get(carry.tally)
+            self._carry = carry._replace(tally=self._everywhere(Tally.zero()))
+        received = int(tally.participants) + (int(tally.newcomers) if self.method.absorb is not None else 0)
+        self.round += rounds
+        self.iterations += int(tally.iterations)
+        self.bits_up += self.wire_up * int(tally.participants) + int(tally.bits)
+        self.bits_down += self.wire_down * received
+        self.empty_rounds += int(tally.empty)
+
+    def measure(self, finetune: FineTune | None = None) -> Metrics:
+        """Every client's metrics: of its personal and the global model, or of the fine-tuned one."""
+        if finetune is not None and self.global_params is None:
+            raise PolyfedError(f"{self.method.name} has no global model to fine-tune")
+        with precision(self.dtype):
+            found = jax.device_get(self.programs.measure(self._carry.server, self._carry.clients, finetune))
+        metrics = {
+            model: {
+                split: {
+                    "loss": values.loss[: len(self.problem)],
+                    self.problem.loss.metric_name: values.metric[: len(self.problem)],
+                    "ridge": values.ridge[: len(self.problem)],
+                }
+                for split, values in splits.items()
+            }
+            for model, splits in found.items()
+        }
+        if "global" in metrics and "personal" not in metrics:
+            metrics = {"personal": metrics["global"], **metrics}
+        return metrics
+
+    @property
+    def compile_seconds(self) -> float:
+        return self.programs.compile_seconds
+
+    @property
+    def global_params(self) -> Any:
+        """The global model; None for a method without one."""
+        return _numpy(getattr(self._carry.server, "params", None))
+
+    @property
+    def server(self) -> Any:
+        return _numpy(self._carry.server)
+
+    @property
+    def client_state(self) -> State:
+        """Every client's state: a leading client axis on each array."""
+        return jax.tree.map(lambda leaf: leaf[: len(self.problem)], _numpy(self._carry.clients))
+
+    @property
+    def excluded(self) -> dict[str, int]:
+        """How often each client's update was not finite, of those with any."""
+        counts = np.asarray(self._carry.excluded)
+        return {self.problem.federation.clients[i]: int(counts[i]) for i in np.flatnonzero(counts)}
+
+    def personal(self, client: str | int) -> Any:
+        """The model that a client deploys."""
+        index = client if isinstance(client, int) else self.problem.federation.index(client)
+        if not 0 <= index < len(self.problem):
+            raise PolyfedError(f"client {index} does not exist; there are {len(self.problem)}, numbered from 0")
+        with precision(self.dtype):
+            state = jax.tree.map(lambda leaf: leaf[index], self._carry.clients)
+            return _numpy(self.programs.method.personal(self._carry.server, state))
+
+    def personal_params(self) -> Any:
+        """Every client's deployed model, a leading client axis on each array."""
+        with precision(self.dtype):
+            found = _numpy(self.programs.personal(self._carry.server, self._carry.clients))
+        return jax.tree.map(lambda leaf: leaf[: len(self.problem)], found)
+
+    @property
+    def own_share(self) -> np.ndarray | None:
+        """The share of each client's own model in what it deploys; None where the method does not mix."""
+        method = self.programs.method
+        if method.own_share is None:
+            return None
+        with precision(self.dtype):
+            index = jnp.arange(len(self.problem))
+
+            def one(client: jax.Array) -> jax.Array:
+                assert method.own_share is not None
+                return method.own_share(jax.tree.map(lambda leaf: leaf[client], self._carry.clients))
+
+            return np.asarray(jax.vmap(one)(index))
+
+    def state(self) -> dict[str, Any]:
+        """All that a checkpoint must keep, apart from the counters; the same for any number of devices."""
+        return {
+            "server": self.server,
+            "clients": self.client_state,
+            "excluded": np.asarray(self._carry.excluded),
+        }
+
+    def restore(self, state: dict[str, Any], counters: dict[str, int], seconds: float) -> None:
+        """Go on from a checkpoint."""
+        with precision(self.dtype):
+            clients = jax.tree.map(lambda new: self._padded(np.asarray(new)), state["clients"])
+            self._carry = Carry(
+                self._everywhere(state["server"]),
+                jax.device_put(jax.tree.map(np.copy, clients), self.layout.by_client),
+                self._everywhere(state["excluded"]),
+                self._everywhere(Tally.zero()),
+            )
+        for name in COUNTERS:
+            setattr(self, name, counters[name])
+        self.seconds = seconds
+
+    @property
+    def counters(self) -> dict[str, int]:
+        return {name: getattr(self, name) for name in COUNTERS}
+
+    def _everywhere(self, tree: Any) -> Any:
+        """A copy on every device. The copy matters: the compiled rounds write over the arrays that they are given."""
+        return jax.tree.map(lambda leaf: jax.device_put(np.array(leaf), self.layout.everywhere), tree)
+
+    def _stacked(self, state: State) -> State:
+        """One copy of the state for each client, each on the device that owns the client."""
+        rows = self.layout.rows * self.layout.devices
+        stack = jax.jit(
+            lambda tree: jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (rows, *leaf.shape)), tree),
+            out_shardings=self.layout.by_client,
+        )
+        return stack(state)
+
+    def _padded(self, leaf: np.ndarray) -> np.ndarray:
+        spare = self.layout.rows * self.layout.devices - len(leaf)
+        return np.concatenate([leaf, np.repeat(leaf[-1:], spare, axis=0)]) if spare else leaf
+
+    def _facts(self) -> tuple[int, int, bool]:
+        """The bits of one client's upload and of one broadcast, and whether clients deploy models of their own.
+
+        All three follow from what the method does with its inputs, so nothing is computed.
+        """
+        method, data, found = self.programs.method, self.programs.data, []
+
+        def look(server: Any, clients: State) -> None:
+            f = self.programs.round.objective(data, jnp.int32(0), 0)
+            state = jax.tree.map(lambda leaf: leaf[0], clients)
+            broadcast = method.broadcast(server)
+            upload, _ = method.local(broadcast, state, f, jax.random.key(0))
+            found.extend([wire_bits(upload), trees.bits(broadcast), not deploys_shared(method, server, state)])
+
+        jax.eval_shape(look, self._carry.server, self._carry.clients)
+        return found[0], found[1], found[2]
+
+
+def _numpy(tree: Any) -> Any:
+    return jax.tree.map(np.asarray, tree)

@@ -1,0 +1,263 @@
+"""Run and compare: from a config to a run directory."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tomlkit
+
+from polyfed import evaluate
+from polyfed.algorithms import Local
+from polyfed.algorithms.base import Algorithm
+from polyfed.config import Config, Method
+from polyfed.engine import checkpoint as checkpoints
+from polyfed.engine.result import Result
+from polyfed.engine.simulate import simulate
+from polyfed.engine.simulation import Metrics, Simulation
+from polyfed.errors import PolyfedError
+from polyfed.rundir import RunRecord, read_run
+
+Progress = Callable[[str, int, Simulation, dict[str, Any] | None], None]
+"""Called with the label, the total number of rounds, the simulation and the new row of the history."""
+WORK = ("lr", "local_steps", "local_epochs", "batch", "replace")
+
+
+class Interrupted(Exception):
+    """Ctrl-C ended a run; its checkpoint is written."""
+
+    def __init__(self, folder: Path, round: int) -> None:
+        super().__init__(f"stopped after round {round}; --resume goes on from there")
+        self.folder, self.round = folder, round
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to treat what is already there, and whom to tell."""
+
+    resume: bool = False
+    overwrite: bool = False
+    progress: Progress | None = None
+    say: Callable[[str], None] = print
+
+
+def run(config: Config, folder: Path, options: Options) -> RunRecord:
+    """Run the config's one method into `folder`, and write its report."""
+    from polyfed.report import write_report
+
+    if len(config.methods) > 1:
+        raise PolyfedError(f"{config.where}: has {len(config.methods)} methods; use `polyfed compare`")
+    record = _run_one(config, config.methods[0], config.run.seed, folder, options, yardstick={}, order=0)
+    write_report([record], folder / "report.html", title=record.label)
+    return record
+
+
+def compare(config: Config, folder: Path, options: Options) -> list[RunRecord]:
+    """Run every method of the config with every seed; write the table (CSV, Markdown, LaTeX) and one report."""
+    from polyfed.report import write_report, write_table
+
+    seeds = config.run.seeds or (config.run.seed,)
+    # Purely local training comes first: its clients are the yardstick of all others.
+    order = sorted(range(len(config.methods)), key=lambda i: config.methods[i].algorithm.name != Local.name)
+    records: dict[tuple[int, int], RunRecord] = {}
+    for seed in seeds:
+        yardstick: dict[int, Metrics] = {}
+        for index in order:
+            method = config.methods[index]
+            place = folder / slug(method.label) / f"seed-{seed}"
+            records[index, seed] = _run_one(config, method, seed, place, options, yardstick, order=index)
+    found = [records[index, seed] for index in range(len(config.methods)) for seed in seeds]
+    write_table(found, folder)
+    write_report(found, folder / "report.html", title=f"{len(config.methods)} methods compared")
+    return found
+
+
+def slug(label: str) -> str:
+    """A label as a folder's name."""
+    return re.sub(r"[^a-z0-9]+", "-", label.lower()).strip("-") or "method"
+
+
+def _run_one(
+    config: Config,
+    method: Method,
+    seed: int,
+    folder: Path,
+    options: Options,
+    yardstick: dict[int, Metrics],
+    order: int,
+) -> RunRecord:
+    """One run into one directory. `yardstick` keeps the metrics of going alone, by seed, for the next runs."""
+    resume = _open(folder, options, config)
+    settings, problem, algorithm = config.run, config.problem, method.algorithm
+    resolved = config.resolved(method)
+    resolved["run"] |= {"seed": seed}
+    resolved["run"].pop("seeds", None)
+    write_text(folder / "config.toml", tomlkit.dumps(resolved))
+    checkpoint = folder / "checkpoint"
+    finetune = config.finetune(algorithm)
+    history = (folder / "metrics.jsonl").open("w")
+
+    def on_progress(simulation: Simulation, row: dict[str, Any] | None) -> None:
+        if row is not None:
+            history.write(json.dumps(_deployed(row, method)) + "\n")
+            history.flush()
+        if options.progress:
+            options.progress(method.label, settings.rounds, simulation, row)
+
+    with history:
+        if resume:
+            for row in _checkpointed_rows(checkpoint, settings.eval_every, settings.rounds):
+                history.write(json.dumps(_deployed(row, method)) + "\n")
+        result = simulate(
+            problem,
+            algorithm,
+            rounds=settings.rounds,
+            participation=settings.participation,
+            seed=seed,
+            init=settings.init,
+            eval_every=settings.eval_every,
+            dtype=settings.dtype,  # pyright: ignore[reportArgumentType]
+            resume=checkpoint if resume else None,
+            checkpoint=checkpoint,
+            checkpoint_every=settings.checkpoint_every,
+            devices=settings.devices,
+            chunk=settings.chunk,
+            finetune=finetune,
+            progress=on_progress,
+        )
+    if result.interrupted:
+        raise Interrupted(folder, result.simulation.round)
+    metrics = result.metrics(finetune)
+    if algorithm.name == Local.name:
+        yardstick.setdefault(seed, {"alone": metrics["personal"]})
+    elif settings.alone and seed not in yardstick:
+        yardstick[seed] = {"alone": _alone(config, algorithm, seed, options)}
+    metrics |= yardstick.get(seed, {})
+    if method.finetune:
+        if "finetuned" not in metrics:
+            raise PolyfedError(f"{config.where}: '{method.label}' asks for fine-tuning, but nothing is fine-tuned")
+        metrics["personal"] = metrics["finetuned"]
+    _write_outcome(folder, config, method, result, metrics, order)
+    return read_run(folder)
+
+
+def _alone(config: Config, algorithm: Algorithm, seed: int, options: Options) -> dict[str, dict[str, np.ndarray]]:
+    """Every client on its own for as many rounds, with the algorithm's own stepsize and batches."""
+    work = {name: getattr(algorithm, name) for name in WORK if hasattr(algorithm, name)}
+    settings = config.run
+
+    def on_progress(simulation: Simulation, row: dict[str, Any] | None) -> None:
+        if options.progress:
+            options.progress("going alone", settings.rounds, simulation, row)
+
+    result = simulate(
+        config.problem,
+        Local(**work),
+        rounds=settings.rounds,
+        seed=seed,
+        init=settings.init,
+        eval_every=settings.rounds,
+        dtype=settings.dtype,  # pyright: ignore[reportArgumentType]
+        devices=settings.devices,
+        chunk=settings.chunk,
+        progress=on_progress,
+    )
+    if result.interrupted:
+        raise KeyboardInterrupt
+    return result.metrics()["personal"]
+
+
+def _open(folder: Path, options: Options, config: Config) -> bool:
+    """Make the run's folder, and say whether there is a checkpoint to go on from."""
+    checkpoint = folder / "checkpoint"
+    if options.resume:
+        if checkpoints.latest(checkpoint) is not None:
+            return True
+        options.say(f"{folder}: no checkpoint yet, starting from the beginning")
+    elif (folder / "metrics.jsonl").exists() and not options.overwrite:
+        raise PolyfedError(f"{folder}: there is a run already; use --resume, --overwrite or another --out")
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in checkpoint.glob("round-*/*"):
+        old.unlink()
+    for old in checkpoint.glob("round-*"):
+        old.rmdir()
+    for name in ("summary.json", "clients.csv", "report.html"):
+        (folder / name).unlink(missing_ok=True)
+    return False
+
+
+def _checkpointed_rows(checkpoint: Path, eval_every: int, rounds: int) -> list[dict[str, Any]]:
+    path = checkpoints.latest(checkpoint)
+    assert path is not None
+    rows = json.loads((path / "meta.json").read_text())["history"]
+    return checkpoints.kept_rows(rows, eval_every, rounds)
+
+
+def _deployed(row: dict[str, Any], method: Method) -> dict[str, Any]:
+    """The history's row of a method that deploys the fine-tuned model: its personal columns are that model's."""
+    if not method.finetune:
+        return row
+    tuned = {key.replace("finetuned_", "personal_", 1): row[key] for key in row if key.startswith("finetuned_")}
+    return row | tuned
+
+
+def _write_outcome(folder: Path, config: Config, method: Method, result: Result, metrics: Metrics, order: int) -> None:
+    simulation, problem = result.simulation, config.problem
+    shares = None if method.finetune else simulation.own_share
+    write_csv(folder / "clients.csv", evaluate.client_rows(problem, metrics, shares))
+    if config.run.save_models:
+        _write_models(folder / "models", simulation)
+    summary = {
+        "label": method.label,
+        "algorithm": method.algorithm.name,
+        "order": order,
+        "seed": simulation.seed,
+        "rounds": simulation.round,
+        "clients": len(problem),
+        "parameters": simulation.parameters,
+        "dtype": simulation.dtype,
+        "iterations": simulation.iterations,
+        "bits_up": simulation.bits_up,
+        "bits_down": simulation.bits_down,
+        "seconds": simulation.seconds,
+        "compile_seconds": simulation.compile_seconds,
+        "devices": simulation.layout.devices,
+        "chunk": simulation.programs.round.chunk,
+        "excluded": simulation.excluded,
+        "diverged": result.diverged is not None,
+        **evaluate.summarize(problem, metrics),
+    }
+    write_text(folder / "summary.json", json.dumps(summary, indent=1) + "\n")
+
+
+def _write_models(folder: Path, simulation: Simulation) -> None:
+    """models/global.safetensors, and models/personal.safetensors with a leading client axis where clients differ."""
+    folder.mkdir(exist_ok=True)
+    shared = simulation.global_params
+    if shared is not None:
+        checkpoints.save_tree(folder / "global.safetensors", shared)
+    if simulation.personalizes:
+        checkpoints.save_tree(folder / "personal.safetensors", simulation.personal_params())
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file in one piece: it is the old one or the new one, never half of it."""
+    part = path.with_name(f".{path.name}.part")
+    part.write_text(text)
+    os.replace(part, path)
+
+
+def write_csv(path: Path, rows: list[dict[str, Any]]) -> None:
+    part = path.with_name(f".{path.name}.part")
+    with part.open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    os.replace(part, path)

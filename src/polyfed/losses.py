@@ -1,0 +1,126 @@
+"""Losses: per-example value, the metric people read, and which labels they accept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from polyfed.errors import PolyfedError, suggestion
+
+if TYPE_CHECKING:
+    from polyfed.data import Federation
+
+Targets = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A loss of the model's outputs and the targets, one value per example."""
+
+    name: str
+    value: Callable[[jax.Array, jax.Array], jax.Array]
+    metric_name: str
+    metric: Callable[[jax.Array, jax.Array], jax.Array]
+    outputs: Callable[[Federation], int | None]
+    """The width of the model's output layer; None: one number per example, without an axis."""
+    targets: Callable[[Federation], Targets]
+    """The targets of the three splits as the loss wants them, or an error that names the label."""
+
+
+def _softmax(logits: jax.Array, label: jax.Array) -> jax.Array:
+    """-log softmax(logits)[label]."""
+    picked = jnp.take_along_axis(logits, label[..., None], axis=-1)[..., 0]
+    return jax.nn.logsumexp(logits, axis=-1) - picked
+
+
+def _logistic(logit: jax.Array, sign: jax.Array) -> jax.Array:
+    """log(1 + exp(-b a.x)) with labels b = +-1."""
+    return jax.nn.softplus(-sign * logit)
+
+
+def _squared(output: jax.Array, target: jax.Array) -> jax.Array:
+    """Half the squared residual, summed over the outputs."""
+    return 0.5 * _squared_error(output, target)
+
+
+def _squared_error(output: jax.Array, target: jax.Array) -> jax.Array:
+    residual = jnp.square(output - target)
+    return residual if residual.ndim == 1 else jnp.sum(residual, axis=tuple(range(1, residual.ndim)))
+
+
+def _splits(federation: Federation) -> Targets:
+    return federation.train.y, federation.validation.y, federation.test.y
+
+
+def _class_targets(federation: Federation) -> Targets:
+    if federation.classes is None:
+        raise PolyfedError(
+            "loss 'softmax' needs class labels 0, 1, ...; this federation's targets are "
+            + ("+-1: use loss 'logistic'" if _is_binary(federation) else "real numbers: use loss 'squared'")
+        )
+    train, validation, test = (y.astype(np.int32) for y in _splits(federation))
+    return train, validation, test
+
+
+def _binary_targets(federation: Federation) -> Targets:
+    values = np.unique(np.concatenate([np.unique(y) for y in _splits(federation)]))
+    if len(values) > 2:
+        shown = ", ".join(f"{v:g}" for v in values[:5])
+        raise PolyfedError(
+            f"loss 'logistic' needs two labels, found {len(values)}: {shown}{', ...' if len(values) > 5 else ''}"
+        )
+    if set(values) <= {-1, 1} or set(values) <= {0, 1} or federation.classes == 2:
+        positive = 1
+    else:
+        positive = values[-1]
+    train, validation, test = (np.where(y == positive, 1.0, -1.0) for y in _splits(federation))
+    return train, validation, test
+
+
+def _real_targets(federation: Federation) -> Targets:
+    train, validation, test = (y.astype(np.float64) if y.dtype.kind != "f" else y for y in _splits(federation))
+    return train, validation, test
+
+
+def _is_binary(federation: Federation) -> bool:
+    return bool(np.isin(federation.train.y, (-1, 1)).all())
+
+
+def _real_outputs(federation: Federation) -> int | None:
+    shape = federation.train.y.shape[1:]
+    return int(shape[0]) if shape else None
+
+
+LOSSES = {
+    loss.name: loss
+    for loss in (
+        Loss(
+            "softmax",
+            _softmax,
+            "accuracy",
+            lambda logits, label: jnp.argmax(logits, axis=-1) == label,
+            lambda federation: federation.classes,
+            _class_targets,
+        ),
+        Loss(
+            "logistic",
+            _logistic,
+            "accuracy",
+            lambda logit, sign: jnp.where(logit > 0, 1, -1) == sign,
+            lambda federation: None,
+            _binary_targets,
+        ),
+        Loss("squared", _squared, "error", _squared_error, _real_outputs, _real_targets),
+    )
+}
+
+
+def get_loss(name: str) -> Loss:
+    if name not in LOSSES:
+        raise PolyfedError(f"unknown loss '{name}'{suggestion(name, LOSSES)}")
+    return LOSSES[name]

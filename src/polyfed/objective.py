@@ -1,0 +1,136 @@
+"""One client's objective: what an algorithm may ask of a client's data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from polyfed import randomness, trees
+
+if TYPE_CHECKING:
+    from polyfed.problem import Problem
+
+BLOCK = 4096
+"""The rows that a pass over a client's whole data takes at a time; a client with fewer is taken in one piece."""
+
+
+class Batch(NamedTuple):
+    """Rows of the flat example array, and the weight of each: 0 where the batch is padded."""
+
+    rows: jax.Array
+    weights: jax.Array
+
+
+class Examples(NamedTuple):
+    """The rows of all clients, one client after another."""
+
+    x: jax.Array
+    y: jax.Array
+
+
+@dataclass(frozen=True)
+class Batching:
+    """How local work is cut into batches: `steps` of them or, if given, `epochs` passes; of `size` rows, or "full".
+
+    Without replacement the rows are shuffled anew for each pass, and the last batch of a pass may be smaller; with
+    replacement every batch is an independent draw.
+    """
+
+    size: int | Literal["full"]
+    steps: int
+    epochs: int | None = None
+    replace: bool = False
+
+    @classmethod
+    def of(cls, method: Any) -> Batching:
+        """From an algorithm's fields `batch`, `local_steps`, `local_epochs` and `replace`."""
+        return cls(method.batch, method.local_steps, method.local_epochs, method.replace)
+
+
+@dataclass(frozen=True)
+class Objective:
+    """f_i(x) = (1/n_i) sum_j loss(model(x, a_ij), b_ij) + l2/2 |x|^2, of one client i, in one round.
+
+    Made by the engine inside its compiled program: `start` and `size` say which rows are the client's.
+    """
+
+    problem: Problem
+    examples: Examples
+    start: jax.Array
+    size: jax.Array
+    longest: int
+    """The size of the largest client: the bound of any pass over a client's rows."""
+    round: jax.Array
+    """The number of the round, 0 for the first."""
+    shared_key: jax.Array
+    """The round's key that the server and all clients know: for draws that must be the same everywhere."""
+
+    def value(self, params: Any, batch: Batch | None = None) -> jax.Array:
+        """f_i on a batch, or on all of the client's rows."""
+        return self._pass(self.problem.batch_loss, params, batch) + self.problem.ridge(params)
+
+    def grad(self, params: Any, batch: Batch | None = None) -> Any:
+        """The gradient of f_i on a batch, or on all of the client's rows."""
+        return trees.add(
+            self._pass(jax.grad(self.problem.batch_loss), params, batch), jax.grad(self.problem.ridge)(params)
+        )
+
+    def weight(self, weighting: str) -> jax.Array | float:
+        """The client's weight in a mean over clients: its number of rows ("size"), or one for all ("uniform")."""
+        return self.size.astype(jnp.result_type(float)) if weighting == "size" else 1.0
+
+    def train(
+        self, step: Callable[[Any, Batch | None], Any], carry: Any, key: jax.Array, batching: Batching
+    ) -> tuple[Any, jax.Array]:
+        """Run `carry = step(carry, batch)` over the client's batches; also return how many steps that took.
+
+        The batch is None where a step takes all of the client's rows, which is what `value` and `grad` read it as.
+        """
+        size = self.longest if batching.size == "full" else min(batching.size, self.longest)
+        whole = batching.size == "full" or (batching.size >= self.longest and not batching.replace)
+        per_epoch = (self.size + size - 1) // size
+        steps = batching.steps if batching.epochs is None else batching.epochs * per_epoch
+        if batching.replace and not whole:
+            size = int(batching.size)
+
+        def batch_at(index: jax.Array) -> Batch | None:
+            if whole:
+                return None
+            if batching.replace:
+                draw = jax.random.randint(jax.random.fold_in(key, index), (size,), 0, self.size)
+                return Batch(self.start + draw, jnp.ones(size, jnp.result_type(float)))
+            positions = (index % per_epoch) * size + jnp.arange(size)
+            inside = positions < self.size
+            shuffle = jax.random.fold_in(key, index // per_epoch)
+            rows = randomness.shuffled(shuffle, self.size, jnp.where(inside, positions, 0))
+            return Batch(self.start + rows, inside.astype(jnp.result_type(float)))
+
+        carry = lax.fori_loop(0, steps, lambda index, carry: step(carry, batch_at(index)), carry)
+        return carry, jnp.asarray(steps, jnp.int32)
+
+    def rows(self, first: jax.Array | int, count: int) -> Batch:
+        """The client's rows first..first+count-1 in their own order; beyond its last row, that row with weight 0."""
+        positions = first + jnp.arange(count)
+        inside = positions < self.size
+        return Batch(self.start + jnp.where(inside, positions, self.size - 1), inside.astype(jnp.result_type(float)))
+
+    def _pass(self, function: Callable[[Any, Examples, Batch], Any], params: Any, batch: Batch | None) -> Any:
+        """A mean over a batch, or over all of the client's rows, block by block."""
+        if batch is not None:
+            return function(params, self.examples, batch)
+        if self.longest <= BLOCK:
+            return function(params, self.examples, self.rows(0, self.longest))
+
+        def block(index: jax.Array, total: Any) -> Any:
+            rows = self.rows(index * BLOCK, BLOCK)
+            return trees.add(total, trees.scale(jnp.sum(rows.weights), function(params, self.examples, rows)))
+
+        shape = jax.eval_shape(function, params, self.examples, self.rows(0, BLOCK))
+        zero = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shape)
+        total = lax.fori_loop(0, (self.size + BLOCK - 1) // BLOCK, block, zero)
+        return trees.scale(1.0 / self.size, total)

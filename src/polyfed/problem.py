@@ -1,0 +1,187 @@
+"""Data + model + loss + ridge: every client's objective."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from polyfed import randomness, trees
+from polyfed.data import Federation
+from polyfed.errors import PolyfedError
+from polyfed.losses import get_loss
+from polyfed.models import Architecture, Model, Params
+from polyfed.objective import Batch, Examples, Objective
+from polyfed.startup import start
+
+DType = Literal["float32", "float64"]
+Init = Literal["zeros", "ones", "random"] | Params | None
+SPLITS = ("train", "validation", "test")
+
+
+@contextmanager
+def precision(dtype: DType) -> Iterator[None]:
+    """Within it, JAX computes in this precision, whatever the process was set to."""
+    if dtype not in ("float32", "float64"):
+        raise PolyfedError(f"dtype must be 'float32' or 'float64', found {dtype!r}")
+    with jax.enable_x64(dtype == "float64"):
+        yield
+
+
+class Problem:
+    """f_i(x) = mean loss of client i's training rows + l2/2 |x|^2, for every client of a federation.
+
+    `model` is one of `polyfed.models`, or an (init, apply) pair: `init(key) -> params`, `apply(params, x) -> outputs`
+    where x is a batch of examples; outputs are logits (softmax: one per class; logistic: one number) or predictions
+    (squared).
+    """
+
+    def __init__(
+        self,
+        federation: Federation,
+        model: Architecture | Model | tuple[Callable[..., Any], Callable[..., Any]],
+        loss: str = "softmax",
+        l2: float = 0.0,
+    ) -> None:
+        start()
+        if not isinstance(l2, int | float) or isinstance(l2, bool) or not (0 <= l2 < float("inf")):
+            raise PolyfedError(f"l2 must be a finite number, at least 0, found {l2!r}")
+        self.federation = federation
+        self.loss = get_loss(loss)
+        self.l2 = float(l2)
+        self._targets: dict[str, np.ndarray] = dict(zip(SPLITS, self.loss.targets(federation), strict=True))
+        if isinstance(model, Model):
+            self.model = model
+        elif isinstance(model, tuple):
+            self.model = Model(*model)
+        else:
+            self.model = model.build(federation.feature_shape, self.loss.outputs(federation))
+        self._check_output()
+        self.programs: dict[Any, Any] = {}
+        """What the engine compiled and placed for this problem, by what it depends on."""
+
+    def __len__(self) -> int:
+        return len(self.federation)
+
+    @cached_property
+    def client_ids(self) -> np.ndarray:
+        """Two 32-bit words per client, which its random numbers are drawn from."""
+        return randomness.client_ids(self.federation.clients)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A digest of all the data: names, rows, splits."""
+        digest = hashlib.blake2b("\0".join(self.federation.clients).encode(), digest_size=16)
+        for split in SPLITS:
+            part = self.federation.split(split)
+            for array in (part.offsets, part.x, part.y):
+                digest.update(np.ascontiguousarray(array).data)
+        return digest.hexdigest()
+
+    def init(self, values: Init = None, seed: int = 0) -> Params:
+        """The parameters that training starts from, in the precision that is in force."""
+        if values is None:
+            values = self.model.start
+        if not isinstance(values, str):
+            shapes = jax.eval_shape(self.model.init, jax.random.key(0))
+            if jax.tree.structure(shapes) != jax.tree.structure(values):
+                raise PolyfedError("init: the given parameters do not have the model's structure")
+            for want, got in zip(jax.tree.leaves(shapes), jax.tree.leaves(values), strict=True):
+                if want.shape != np.shape(got):
+                    raise PolyfedError(f"init: a parameter has shape {np.shape(got)}, the model's has {want.shape}")
+            return jax.tree.map(lambda leaf, like: jnp.asarray(leaf, like.dtype), values, shapes)
+        params = self.model.init(randomness.purpose_key(seed, randomness.Purpose.INIT))
+        if values == "random":
+            return params
+        if values in ("zeros", "ones"):
+            return jax.tree.map(jnp.zeros_like if values == "zeros" else jnp.ones_like, params)
+        raise PolyfedError(f"init must be 'zeros', 'ones', 'random' or parameters, found {values!r}")
+
+    def examples(self, split: str) -> tuple[np.ndarray, np.ndarray]:
+        """The flat inputs and targets of a split, in the precision that is in force.
+
+        They are copied into aligned memory, which a CPU device uses as it is: all devices of the process share a copy.
+        """
+        return _aligned(self.federation.split(split).x), _aligned(self._targets[split])
+
+    def batch_loss(self, params: Params, examples: Examples, batch: Batch) -> jax.Array:
+        """The weighted mean loss over a batch, without the ridge."""
+        outputs, targets = self.predict(params, examples, batch)
+        return jnp.vdot(batch.weights, self.loss.value(outputs, targets)) / jnp.sum(batch.weights)
+
+    def predict(self, params: Params, examples: Examples, batch: Batch) -> tuple[jax.Array, jax.Array]:
+        """The model's outputs on a batch, and the targets."""
+        x = examples.x.at[batch.rows].get(mode="clip")
+        if x.dtype == jnp.uint8:  # images stay bytes until here
+            x = x.astype(jnp.result_type(float)) / 255
+        return self.model.apply(params, x), examples.y.at[batch.rows].get(mode="clip")
+
+    def ridge(self, params: Params) -> jax.Array:
+        """l2/2 |x|^2."""
+        if self.l2 == 0:
+            return jnp.zeros((), jnp.result_type(float))
+        return 0.5 * self.l2 * trees.squared_norm(params)
+
+    def value(self, params: Params, client: str, split: str = "train") -> float:
+        """f_i at `params`, on all of a client's rows of a split."""
+        with precision(_dtype_of(params)):
+            return float(self._objective(client, split).value(params))
+
+    def grad(self, params: Params, client: str, split: str = "train") -> Params:
+        """The gradient of f_i at `params`, on all of a client's rows of a split."""
+        with precision(_dtype_of(params)):
+            return jax.tree.map(np.asarray, self._objective(client, split).grad(params))
+
+    def _objective(self, client: str, split: str) -> Objective:
+        index, part = self.federation.index(client), self.federation.split(split)
+        rows = slice(part.offsets[index], part.offsets[index + 1])
+        if rows.start == rows.stop:
+            raise PolyfedError(f"client '{client}' has no {split} rows")
+        count = int(rows.stop - rows.start)
+        examples = Examples(jnp.asarray(_cast(part.x[rows])), jnp.asarray(_cast(self._targets[split][rows])))
+        zero = jnp.asarray(0)
+        return Objective(self, examples, zero, jnp.asarray(count), count, zero, jax.random.key(0))
+
+    def _check_output(self) -> None:
+        """The model must give the loss the shape that it reads."""
+        x = jax.ShapeDtypeStruct((2, *self.federation.feature_shape), _cast(self.federation.train.x[:0]).dtype)
+        params = jax.eval_shape(self.model.init, jax.random.key(0))
+        if x.dtype == np.uint8:
+            x = jax.ShapeDtypeStruct(x.shape, jnp.result_type(float))
+        found = jax.eval_shape(self.model.apply, params, x).shape
+        outputs = self.loss.outputs(self.federation)
+        expected = (2,) if outputs is None else (2, outputs)
+        if found != expected:
+            raise PolyfedError(
+                f"loss '{self.loss.name}' on this data needs outputs of shape {_rows(expected)}, "
+                f"the model gives {_rows(found)}"
+            )
+
+
+def _rows(shape: tuple[int, ...]) -> str:
+    return f"({', '.join(['rows', *map(str, shape[1:])])})"
+
+
+def _dtype_of(params: Params) -> DType:
+    return "float64" if any(np.asarray(leaf).dtype == np.float64 for leaf in jax.tree.leaves(params)) else "float32"
+
+
+def _cast(array: np.ndarray) -> np.ndarray:
+    """Real numbers in the precision in force; bytes and whole numbers as they are."""
+    return array.astype(jnp.result_type(float), copy=False) if array.dtype.kind == "f" else array
+
+
+def _aligned(array: np.ndarray) -> np.ndarray:
+    dtype = _cast(array[:0]).dtype
+    size = array.size * dtype.itemsize
+    buffer = np.empty(size + 64, np.uint8)
+    skip = -buffer.ctypes.data % 64
+    copy = buffer[skip : skip + size].view(dtype).reshape(array.shape)
+    copy[...] = array
+    return copy

@@ -1,0 +1,76 @@
+"""Randomness as a function of (seed, round, client, purpose) and of nothing else.
+
+A key never depends on how the clients are chunked, on how many devices there are, or on which clients ran before. A
+client is identified by its name, so that reordering a federation changes nothing for anybody.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from enum import IntEnum
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+
+class Purpose(IntEnum):
+    """What a random number is for. The numbers are part of the contract: changing one changes every run."""
+
+    INIT = 0
+    PARTICIPATION = 1
+    LOCAL = 2
+    PREPARE = 3
+    FINETUNE = 4
+    SERVER = 5
+
+
+def client_ids(names: Sequence[str]) -> np.ndarray:
+    """Two 32-bit words per client, from its name alone."""
+    digests = b"".join(hashlib.blake2b(name.encode(), digest_size=8).digest() for name in names)
+    return np.frombuffer(digests, dtype="<u4").reshape(len(names), 2)
+
+
+def purpose_key(seed: jax.Array | int, purpose: Purpose, round: jax.Array | int = 0) -> jax.Array:
+    """The key that all parties of a round share: of the server's draws, such as who takes part."""
+    words = jnp.stack([jnp.asarray(seed, jnp.uint32), jnp.uint32(purpose)])
+    return jax.random.fold_in(jax.random.wrap_key_data(words, impl="threefry2x32"), round)
+
+
+def client_key(shared: jax.Array, client: jax.Array) -> jax.Array:
+    """The key of one client: the round's key, xor the client's two words (a counter-based generator takes any key)."""
+    return jax.random.wrap_key_data(jax.random.key_data(shared) ^ client, impl="threefry2x32")
+
+
+SHUFFLE_ROUNDS = 32
+
+
+def shuffled(key: jax.Array, size: jax.Array | int, positions: jax.Array) -> jax.Array:
+    """What stands at `positions` of a random permutation of 0..size-1, without building the permutation.
+
+    The swap-or-not shuffle (Hoang, Morris, Rogaway 2012): each pass pairs x with (k - x) mod size and swaps the pair if
+    a hash of it says so. Every pass is an involution, hence the whole an exact permutation for any `size`, traced or
+    not, at a cost that depends on the number of positions alone: a batch needs no sorted array of the client's rows,
+    and a cohort of K among N clients needs K evaluations.
+    """
+    with jax.numpy_dtype_promotion("standard"):
+        size = jnp.asarray(size, jnp.uint32)
+        x = positions.astype(jnp.uint32)
+        words = jax.random.bits(key, (SHUFFLE_ROUNDS, 2), jnp.uint32)
+
+        def swap(x: jax.Array, word: jax.Array) -> tuple[jax.Array, None]:
+            shift = word[0] % size
+            partner = jnp.where(shift >= x, shift - x, shift + size - x)
+            coin = _mix(jnp.maximum(x, partner) ^ word[1]) >> 31
+            return jnp.where(coin == 1, partner, x), None
+
+        return lax.scan(swap, x, words, unroll=8)[0].astype(jnp.int32)
+
+
+def _mix(x: jax.Array) -> jax.Array:
+    """A 32-bit avalanche: every output bit depends on every input bit (multiply-xorshift with Weyl-type constants)."""
+    x = (x ^ (x >> 16)) * jnp.uint32(0x9E3779B1)
+    x = (x ^ (x >> 15)) * jnp.uint32(0x85EBCA77)
+    return x ^ (x >> 16)

@@ -1,0 +1,75 @@
+// The page's controls: methods, theme, selectors, printing.
+
+const CHARTS = [drawCurves, drawGains, drawBoxes, drawOwn];
+
+function drawAll() {
+  for (const draw of CHARTS) draw();
+  for (const id of ["by-round", "by-bits", "own-chart"]) listen($(id));
+}
+
+// A click on a legend does what the method's button does, so that a method is hidden everywhere or nowhere.
+function listen(chart) {
+  if (!chart.on || chart.dataset.listens) return;
+  chart.dataset.listens = "yes";
+  chart.on("plotly_legendclick", (event) => {
+    const method = event.data[event.curveNumber].meta;
+    if (method < 0) return true;
+    toggle(method);
+    return false;
+  });
+  chart.on("plotly_legenddoubleclick", () => false);
+}
+
+function toggle(method) {
+  if (!hidden.delete(method)) hidden.add(method);
+  const off = hidden.has(method);
+  for (const node of document.querySelectorAll(`tr[data-method="${method}"], details[data-method="${method}"]`)) node.hidden = off;
+  document.querySelector(`.toggle[data-method="${method}"]`).setAttribute("aria-pressed", String(!off));
+  drawAll();
+  drawClients();
+}
+
+function setTheme(theme) {
+  document.documentElement.dataset.theme = theme;
+  $("theme").textContent = theme === "dark" ? "Light" : "Dark";
+}
+
+function fill(select, entries) {
+  select.replaceChildren(...entries.map(([value, text]) => new Option(text, value)));
+}
+
+function start() {
+  const dark = window.matchMedia("(prefers-color-scheme: dark)");
+  setTheme(dark.matches ? "dark" : "light");
+  dark.addEventListener("change", () => { setTheme(dark.matches ? "dark" : "light"); drawAll(); });
+  $("theme").onclick = () => { setTheme(document.documentElement.dataset.theme === "dark" ? "light" : "dark"); drawAll(); };
+
+  fill($("curve"), DATA.options.map((option) => [option.key, option.name]));
+  const models = [["deployed", "deployed"], ["global", "global"], ["finetuned", "global, fine-tuned"], ["alone", "alone"]];
+  fill($("model"), models.filter(([key]) => METHODS.some((method) => method.values[key])));
+  $("spread").hidden = $("model").options.length === 0;
+
+  for (const button of document.querySelectorAll(".toggle")) button.onclick = () => toggle(Number(button.dataset.method));
+  for (const id of ["curve", "bits", "log"]) $(id).onchange = drawCurves;
+  $("model").onchange = drawBoxes;
+  $("find").oninput = () => { portion = PORTION; drawClients(); };
+  $("more").onclick = () => { portion += PORTION; drawClients(); };
+
+  let wasNarrow = narrow();
+  window.addEventListener("resize", () => { if (narrow() !== wasNarrow) { wasNarrow = narrow(); drawAll(); } });
+  let before = null;
+  window.addEventListener("beforeprint", () => { // Paper is white and about 700 pixels wide.
+    before = document.documentElement.dataset.theme;
+    setTheme("light");
+    document.body.style.width = "700px";
+    drawAll();
+  });
+  window.addEventListener("afterprint", () => {
+    setTheme(before);
+    document.body.style.width = "";
+    drawAll();
+  });
+  drawAll();
+  drawClients();
+}
+start();

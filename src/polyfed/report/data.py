@@ -1,0 +1,141 @@
+"""The numbers behind the page's charts, as one plain structure that becomes JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from polyfed.report.methods import MODELS, SPLITS, Method, Task
+from polyfed.report.numbers import finite, strict_average
+
+AXES = ("round", "iterations", "bits_up", "bits_down", "seconds")
+CURVE_POINTS = 1000  # a longer curve is thinned evenly; no screen shows more
+
+_NAMES = {
+    "objective": "Objective",
+    "gap": "Gap to the reference solution",
+    "grad_norm2": "Squared gradient norm",
+}
+
+
+def page_data(methods: Sequence[Method], focus: Method) -> dict[str, Any]:
+    """Everything the page's script draws. Clients are listed once; each method has its values in that order."""
+    task = methods[0].task
+    clients = list(dict.fromkeys(name for method in methods for name in method.clients))
+    drawn = [_method(method, clients) for method in methods]
+    keys = {key for method in drawn for key in method["curves"]}
+    return {
+        "metric": task.metric,
+        "split": task.split,
+        "share": task.is_share,
+        "lower": task.lower_is_better,
+        "focus": methods.index(focus),
+        "clients": clients,
+        "alone": _reference(methods, clients),
+        "options": [{"key": key, "name": _curve_name(key)} for key in sorted(keys, key=lambda key: _rank(key, task))],
+        "methods": drawn,
+    }
+
+
+def _method(method: Method, clients: Sequence[str]) -> dict[str, Any]:
+    values = {model: _aligned(method, method.values(model), clients) for model in MODELS}
+    values["deployed"] = values[method.deployed]
+    return {
+        "label": method.label,
+        "seeds": len(method.runs),
+        "rows": {split: _aligned(method, method.column(f"{split}_rows"), clients) for split in SPLITS},
+        "values": {model: column for model, column in values.items() if _any(column)},
+        "gains": _aligned(method, method.gains, clients),
+        "own_share": _aligned(method, method.column("own_share"), clients),
+        **_curves(method),
+    }
+
+
+def _curves(method: Method) -> dict[str, Any]:
+    """Axes and curves over the rounds that every seed has: the mean, and lowest and highest where seeds differ."""
+    by_round = [{finite(row.get("round")): row for row in run.history} for run in method.runs]
+    shared = sorted(key for key in by_round[0] if key is not None and all(key in rows for rows in by_round))
+    shared = _thin(shared)
+    columns = {name for rows in by_round for row in rows.values() for name in row}
+    axes = {name: [_exact(strict_average(_across(by_round, at, name))) for at in shared] for name in AXES}
+    curves = {}
+    for name in sorted(columns - set(AXES)):
+        key = _curve_key(name, method.deployed, columns)
+        across = [_across(by_round, at, name) for at in shared]
+        mean = [_short(strict_average(values)) for values in across]
+        if key is None or not _any(mean):
+            continue
+        curves[key] = {"mean": mean}
+        if len(method.runs) > 1:
+            curves[key]["low"] = [_short(None if None in values else min(values)) for values in across]  # type: ignore[type-var]
+            curves[key]["high"] = [_short(None if None in values else max(values)) for values in across]  # type: ignore[type-var]
+    return {"axes": axes, "curves": curves}
+
+
+def _across(by_round: Sequence[dict[float | None, dict[str, Any]]], at: float, name: str) -> list[float | None]:
+    return [finite(rows[at].get(name)) for rows in by_round]
+
+
+def _curve_key(column: str, deployed: str, columns: set[str]) -> str | None:
+    """The curve that a column of the history belongs to: what is deployed is compared under one name."""
+    model, _, rest = column.partition("_")
+    if model not in MODELS:
+        return column
+    shown = deployed if any(name.startswith(f"{deployed}_") for name in columns) else "global"
+    return f"deployed_{rest}" if model == shown else column
+
+
+def _curve_name(key: str) -> str:
+    parts = key.split("_")
+    if len(parts) == 3 and parts[1] in SPLITS:
+        words = {"deployed": "deployed model", "finetuned": "fine-tuned model", "alone": "going alone"}
+        return f"{parts[1].capitalize()} {parts[2]}, {words.get(parts[0], f'{parts[0]} model')}"
+    return _NAMES.get(key, key.replace("_", " ").capitalize())
+
+
+def _rank(key: str, task: Task) -> tuple[int, str]:
+    first = [
+        f"deployed_{task.split}_{task.metric}",
+        "deployed_train_loss",
+        "objective",
+        "gap",
+        "grad_norm2",
+        f"deployed_{task.split}_loss",
+        f"deployed_train_{task.metric}",
+    ]
+    if key in first:
+        return first.index(key), key
+    return len(first) + ("deployed" not in key), key
+
+
+def _reference(methods: Sequence[Method], clients: Sequence[str]) -> list[float | None] | None:
+    """Going alone, a value per client, where all the methods measured the same; None where there is no such thing."""
+    measured = [column for m in methods if _any(column := _aligned(m, m.values("alone"), clients))]
+    if not measured or any(column != measured[0] for column in measured):
+        return None
+    return measured[0]
+
+
+def _aligned(method: Method, values: Sequence[float | None], clients: Sequence[str]) -> list[float | None]:
+    by_name = dict(zip(method.clients, values, strict=True))
+    return [_short(by_name.get(name)) for name in clients]
+
+
+def _thin(rounds: list[float]) -> list[float]:
+    if len(rounds) <= CURVE_POINTS:
+        return rounds
+    last = len(rounds) - 1
+    return [rounds[(i * last) // (CURVE_POINTS - 1)] for i in range(CURVE_POINTS)]
+
+
+def _any(values: Sequence[float | None]) -> bool:
+    return any(value is not None for value in values)
+
+
+def _short(value: float | None) -> float | int | None:
+    """Six significant digits, which is more than a screen can show."""
+    return None if value is None else _exact(float(f"{value:.6g}"))
+
+
+def _exact(value: float | None) -> float | int | None:
+    return int(value) if value is not None and value == int(value) else value

@@ -1,0 +1,66 @@
+"""The report: one HTML file with its styles, its scripts and its numbers inside, for reading without a network."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+from typing import Any
+
+from plotly.offline import get_plotlyjs
+
+from polyfed.report.data import page_data
+from polyfed.report.headline import headline
+from polyfed.report.methods import group
+from polyfed.report.sections import cards, configs, methods_table, models_table, notes, toggles, warnings
+from polyfed.rundir import RunRecord
+
+
+def write_report(runs: Sequence[RunRecord], path: str | Path, *, title: str) -> Path:
+    """Write the report of these runs to `path`. The same runs and title give the same bytes."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(render(runs, title=title), encoding="utf-8", newline="\n")
+    return path
+
+
+def render(runs: Sequence[RunRecord], *, title: str) -> str:
+    """The report as text. Whatever comes from the data is escaped before it becomes HTML."""
+    methods = group(runs)
+    story = headline(methods)
+    own = "".join(_asset(name) for name in ("base.js", "charts.js", "clients.js", "main.js"))
+    return Template(_asset("template.html")).substitute(
+        title=escape(title),
+        style=_asset("report.css"),
+        headline=escape(story.sentence),
+        details=" ".join(f"<li>{escape(sentence)}</li>" for sentence in story.details),
+        warnings=warnings(methods),
+        cards=cards(story.focus),
+        focus=escape(story.focus.label),
+        toggles=toggles(methods),
+        methods_table=methods_table(methods),
+        models_table=models_table(methods),
+        notes=notes(methods),
+        configs=configs(methods),
+        plotly=_script(get_plotlyjs()),
+        data=_json(page_data(methods, story.focus)),
+        script=_script(own),
+    )
+
+
+def _asset(name: str) -> str:
+    return files("polyfed.report").joinpath("assets", name).read_text(encoding="utf-8")
+
+
+def _script(source: str) -> str:
+    """Source that cannot end its script element early."""
+    return source.replace("</script", "<\\/script")
+
+
+def _json(data: Any) -> str:
+    """JSON that is safe inside a script element."""
+    text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")

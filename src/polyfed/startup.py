@@ -1,0 +1,42 @@
+"""What the process sets up before JAX runs its first computation; importing polyfed does nothing of it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+
+import jax
+
+
+@cache
+def start() -> None:
+    """Make one XLA device per core, and keep compiled programs between runs; a JAX that runs keeps what it has."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if jax.config.values["jax_num_cpu_devices"] < 1:
+        with suppress(RuntimeError):
+            jax.config.update("jax_num_cpu_devices", cores)
+    if jax.config.values["jax_compilation_cache_dir"] is None:
+        jax.config.update("jax_compilation_cache_dir", str(cache_folder() / "compiled" / _machine()))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+        jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
+
+
+def cache_folder() -> Path:
+    """Where polyfed keeps what it can make again: POLYFED_CACHE, or the user's cache folder."""
+    if "POLYFED_CACHE" in os.environ:
+        return Path(os.environ["POLYFED_CACHE"])
+    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "polyfed"
+
+
+def _machine() -> str:
+    """A compiled program is for one kind of processor: its features name the folder."""
+    features = platform.processor() + platform.machine()
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        lines = cpuinfo.read_text().splitlines()[:40]
+        features += "".join(line for line in lines if line.startswith(("flags", "model name", "Features")))
+    return hashlib.blake2b(features.encode(), digest_size=6).hexdigest()

@@ -1,0 +1,67 @@
+"""Arithmetic on parameter trees."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+Tree = Any
+"""A pytree of arrays: parameters, gradients, states."""
+
+
+def add(a: Tree, b: Tree) -> Tree:
+    return jax.tree.map(operator.add, a, b)
+
+
+def subtract(a: Tree, b: Tree) -> Tree:
+    return jax.tree.map(operator.sub, a, b)
+
+
+def scale(factor: Any, a: Tree) -> Tree:
+    return jax.tree.map(lambda x: factor * x, a)
+
+
+def descend(a: Tree, step: Any, direction: Tree) -> Tree:
+    """a - step * direction."""
+    return jax.tree.map(lambda x, d: x - step * d, a, direction)
+
+
+def mix(weight: Any, a: Tree, b: Tree) -> Tree:
+    """weight * a + (1 - weight) * b."""
+    return jax.tree.map(lambda x, y: weight * x + (1 - weight) * y, a, b)
+
+
+def zeros_like(a: Tree) -> Tree:
+    return jax.tree.map(jnp.zeros_like, a)
+
+
+def dot(a: Tree, b: Tree) -> jax.Array:
+    return sum(jax.tree.leaves(jax.tree.map(lambda x, y: jnp.sum(x * y), a, b)), start=jnp.zeros(()))
+
+
+def squared_norm(a: Tree) -> jax.Array:
+    return dot(a, a)
+
+
+def where(condition: jax.Array, a: Tree, b: Tree) -> Tree:
+    """a where the scalar condition holds, else b."""
+    return jax.tree.map(lambda x, y: jnp.where(condition, x, y), a, b)
+
+
+def finite(a: Tree) -> jax.Array:
+    """Whether every floating-point number in the tree is finite."""
+    checks = [jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(a) if jnp.issubdtype(x.dtype, jnp.inexact)]
+    return jnp.all(jnp.stack(checks)) if checks else jnp.asarray(True)
+
+
+def count(a: Tree) -> int:
+    """The number of numbers in the tree."""
+    return sum(x.size for x in jax.tree.leaves(a))
+
+
+def bits(a: Tree) -> int:
+    """The bits that the tree takes on the wire, uncompressed."""
+    return sum(8 * x.size * x.dtype.itemsize for x in jax.tree.leaves(a))

@@ -1,0 +1,168 @@
+"""What must hold for every algorithm in the registry: a new one is tested by being registered."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import polyfed as pf
+from polyfed.algorithms import REGISTRY
+from polyfed.engine.participation import sampling
+from polyfed.engine.simulation import Simulation
+from tests.conftest import unequal_clients
+
+SMALL = {"local_steps": 3, "batch": 4, "lr": 0.1}
+ROUNDS = 4
+
+
+@pytest.fixture(params=sorted(REGISTRY))
+def method(request):
+    """Each registered algorithm, with little local work."""
+    cls = REGISTRY[request.param]
+    names = {field.name for field in dataclasses.fields(cls)}
+    return cls(**{key: value for key, value in SMALL.items() if key in names})
+
+
+def run(problem, method, **options):
+    return pf.simulate(problem, method, **{"rounds": ROUNDS, "eval_every": 2, "dtype": "float64", **options})
+
+
+def outcome(result) -> list[np.ndarray]:
+    """All that a run ends with: server, client states, and metrics but for the time."""
+    metrics = result.history.drop(columns="seconds").to_numpy(float)
+    return [*map(np.asarray, jax.tree.leaves((result.simulation.server, result.client_state))), metrics]
+
+
+def assert_same(one, other, tolerance: float) -> None:
+    a, b = outcome(one), outcome(other)
+    assert len(a) == len(b)
+    for left, right in zip(a, b, strict=True):
+        if tolerance == 0:
+            np.testing.assert_array_equal(left, right)
+        else:
+            np.testing.assert_allclose(left, right, rtol=tolerance, atol=tolerance)
+
+
+def test_stays_finite_and_lowers_the_objective(problem, method) -> None:
+    result = run(problem, method, rounds=20, participation=3)
+    assert all(np.isfinite(leaf).all() for leaf in outcome(result))
+    objective = result.history["objective"]
+    assert objective.iloc[-1] < objective.iloc[0]
+    assert result.excluded == {}
+
+
+def test_same_seed_is_bit_identical(problem, method) -> None:
+    assert_same(run(problem, method, participation=3, seed=2), run(problem, method, participation=3, seed=2), 0)
+
+
+def test_another_seed_gives_another_run(problem, method) -> None:
+    first, second = run(problem, method, participation=3, seed=2), run(problem, method, participation=3, seed=3)
+    assert not np.array_equal(outcome(first)[-1], outcome(second)[-1])
+
+
+@pytest.mark.parametrize(
+    ("participation", "layouts"), [(1.0, [(1, 1), (1, 4), (2, 1), (2, None)]), (3, [(1, 1), (2, 1), (2, 4)])]
+)
+def test_chunks_and_devices_change_nothing_beyond_rounding(problem, method, participation, layouts) -> None:
+    expected = run(problem, method, participation=participation, devices=1, chunk=6)
+    for devices, chunk in layouts:
+        found = run(problem, method, participation=participation, devices=devices, chunk=chunk)
+        assert_same(found, expected, 1e-12)
+
+
+def test_float32_agrees_with_float64_to_its_precision(problem, method) -> None:
+    single, double = run(problem, method, dtype="float32"), run(problem, method)
+    for low, high in zip(outcome(single)[:-1], outcome(double)[:-1], strict=True):
+        np.testing.assert_allclose(low, high, atol=2e-5)
+    assert single.simulation.bits_up == double.simulation.bits_up / 2
+    assert all(leaf.dtype == np.float32 for leaf in jax.tree.leaves(single.personal(0)))
+    assert all(leaf.dtype == np.float64 for leaf in jax.tree.leaves(double.personal(0)))
+
+
+def test_resuming_is_bit_identical(problem, method, tmp_path: Path) -> None:
+    expected = run(problem, method, rounds=6, participation=3)
+    run(problem, method, rounds=3, participation=3, checkpoint=tmp_path)
+    assert_same(run(problem, method, rounds=6, participation=3, resume=tmp_path), expected, 0)
+
+
+def test_a_checkpoint_can_be_resumed_on_another_number_of_devices(problem, method, tmp_path: Path) -> None:
+    expected = run(problem, method, rounds=6, participation=3, devices=1)
+    run(problem, method, rounds=3, participation=3, checkpoint=tmp_path, devices=1)
+    assert_same(run(problem, method, rounds=6, participation=3, resume=tmp_path, devices=2), expected, 1e-12)
+
+
+def test_permuting_the_clients_permutes_the_result(problem, method) -> None:
+    clients = unequal_clients()
+    order = [3, 0, 5, 1, 4, 2]
+    names = list(clients)
+    shuffled = pf.Federation.from_arrays({names[i]: clients[names[i]] for i in order}, classes=3)
+    other = run(pf.Problem(shuffled, pf.models.linear(), "softmax", l2=0.01), method)
+    first = run(problem, method)
+    for name in names:
+        for a, b in zip(jax.tree.leaves(first.personal(name)), jax.tree.leaves(other.personal(name)), strict=True):
+            np.testing.assert_allclose(a, b, atol=1e-12)
+
+
+def test_runs_with_a_single_client(method) -> None:
+    clients = unequal_clients()
+    alone = pf.Problem(pf.Federation.from_arrays({"only": clients["site-1"]}, classes=3), pf.models.linear(), "softmax")
+    result = run(alone, method)
+    assert np.isfinite(result.history["objective"]).all()
+    assert len(result.evaluate("test")) == 1
+
+
+def test_bits_are_counted_exactly_where_something_is_sent(problem, method) -> None:
+    """The upload and the broadcast are asked what they consist of, and multiplied by who took part."""
+    simulation = Simulation(problem, method, participation=3, dtype="float64")
+    simulation.prepare()
+    assert simulation.bits_up == simulation.bits_down == 0
+    simulation.advance(2)
+    assert simulation.bits_up == 2 * 3 * simulation.wire_up
+    if method.absorb is None:
+        assert simulation.bits_down == 2 * 3 * simulation.wire_down
+    communicates = simulation.global_params is not None
+    assert (simulation.bits_up > 0) == (simulation.bits_down > 0) == communicates
+    if communicates:
+        assert simulation.wire_up >= 64 * simulation.parameters
+
+
+def test_absent_clients_are_unchanged(problem, method) -> None:
+    simulation = Simulation(problem, method, participation=2, seed=4, dtype="float64")
+    simulation.prepare()
+    for round in range(3):
+        before = jax.tree.leaves(simulation.client_state)
+        simulation.advance(1)
+        after = jax.tree.leaves(simulation.client_state)
+        clients, _, _ = sampling(2, len(problem)).cohort(jnp.uint32(4), jnp.int32(round), jnp.arange(2))
+        absent = sorted(set(range(len(problem))) - {int(c) for c in clients})
+        assert len(absent) == len(problem) - 2
+        for old, new in zip(before, after, strict=True):
+            np.testing.assert_array_equal(old[absent], new[absent])
+
+
+def test_a_client_whose_update_is_not_finite_is_left_out(method) -> None:
+    """One client's inputs overflow: the others go on as if it were not there, and its state stays what it was."""
+    clients = unequal_clients()
+    x, y = clients["site-2"]["train"]
+    clients["site-2"]["train"] = (x * 1e200, y)
+    broken = pf.Problem(pf.Federation.from_arrays(clients, classes=3), pf.models.mlp([4]), "softmax", l2=0.01)
+    simulation = Simulation(broken, method, dtype="float64")
+    start = jax.tree.map(lambda leaf: leaf[2], simulation.client_state)
+    simulation.advance(3)
+    assert simulation.excluded == {"site-2": 3}
+    for old, new in zip(jax.tree.leaves(start), jax.tree.leaves(simulation.client_state), strict=True):
+        np.testing.assert_array_equal(old, new[2])
+    if simulation.global_params is not None:
+        assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(simulation.global_params))
+
+
+def test_changing_a_real_hyper_parameter_compiles_nothing_anew(problem, method) -> None:
+    traced = [f.name for f in dataclasses.fields(method) if isinstance(getattr(method, f.name), float)]
+    run(problem, method)
+    changed = dataclasses.replace(method, **{name: 0.9 * getattr(method, name) for name in traced})
+    assert run(problem, changed).compile_seconds == 0

@@ -1,0 +1,38 @@
+"""Shared fixtures: two XLA devices whatever the machine has, and small federations with unequal clients."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import pytest
+
+import polyfed as pf
+
+jax.config.update("jax_num_cpu_devices", 2)
+
+
+def unequal_clients(seed: int = 0, features: int = 4, classes: int = 3) -> dict[str, dict[str, tuple]]:
+    """Six clients of 5 to 17 training rows, with a few validation and test rows, labels from their own linear rules."""
+    rng = np.random.default_rng(seed)
+    shared = rng.normal(size=(features, classes))
+
+    def rows(count: int, rule: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        x = rng.normal(size=(count, features))
+        return x, np.argmax(x @ rule, axis=1)
+
+    clients = {}
+    for index, size in enumerate((5, 17, 8, 11, 6, 13)):
+        rule = shared + 0.5 * rng.normal(size=(features, classes))
+        clients[f"site-{index}"] = {"train": rows(size, rule), "validation": rows(3, rule), "test": rows(4, rule)}
+    return clients
+
+
+@pytest.fixture(scope="session")
+def federation() -> pf.Federation:
+    return pf.Federation.from_arrays(unequal_clients(), classes=3)
+
+
+@pytest.fixture(scope="session")
+def problem(federation: pf.Federation) -> pf.Problem:
+    """Softmax regression with a ridge: small, convex, unequal clients."""
+    return pf.Problem(federation, pf.models.linear(), "softmax", l2=0.01)
