@@ -6,7 +6,7 @@ READY  := $(VENV)/.ready
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format docs browser clean
+.PHONY: help setup demo test lint format docs torch browser clean
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/make \1\t\2/'
@@ -38,9 +38,13 @@ format: $(READY) ## rewrite the code in the project's format
 docs: $(READY) ## rebuild the figures of the docs and check the links
 	$(BIN)/python docs/build.py
 
+torch: $(READY) ## an environment with PyTorch, for the loop that `polyfed bench engine` runs beside ours
+	test -x .venv-torch/bin/python || $(PYTHON) -m venv .venv-torch
+	.venv-torch/bin/python -m pip install --quiet 'torch==2.13.0' numpy
+
 browser: ## install headless Chromium where the system's package manager is apt
 	@command -v chromium >/dev/null || command -v google-chrome >/dev/null || \
 	  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium >/dev/null; }
 
 clean: ## remove what the build made
-	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-torch build dist .pytest_cache .ruff_cache .hypothesis

@@ -73,7 +73,6 @@ def demo(
     import tomllib
 
     from polyfed.config import make_config
-    from polyfed.data import Federation  # noqa: F401  (fail early, before the banner)
 
     sections = tomllib.loads(files("polyfed").joinpath("demo.toml").read_text())
     config = make_config(sections, where="demo", changes=change or [])
@@ -198,7 +197,7 @@ def data_info(config: ConfigFile, change: Change = None, as_json: AsJson = False
 
 
 @bench_app.command("engine")
-def bench_engine(
+def bench_engine_command(
     repeat: Annotated[int, typer.Option(help="Repetitions of each measurement.")] = 5,
     torch_python: Annotated[
         Path | None, typer.Option("--torch", help="A Python that has PyTorch, to run its loop side by side.")
@@ -207,9 +206,16 @@ def bench_engine(
     as_json: AsJson = False,
 ) -> None:
     """One round of 100 clients x 20 steps x batch 20 on an MLP, beside the matrix-product rate and a PyTorch loop."""
-    from polyfed import bench
+    from polyfed.bench import bench_engine
 
-    bench.engine(repeat, torch_python, memory, as_json, out)
+    figures = bench_engine(repeat, torch_python, memory).as_dict()
+    if as_json:
+        print(json.dumps(figures, indent=1))
+        return
+    table = Table(box=None, pad_edge=False, show_header=False)
+    for name, value in figures.items():
+        table.add_row(name.replace("_", " "), f"{value:.3g}")
+    out.print(table)
 
 
 def _compare(config: Config, folder: Path, resume: bool, overwrite: bool, quiet: bool, as_json: bool) -> None:
@@ -235,6 +241,7 @@ def _progress(silent: bool) -> Any:
 
 def _show(records: list[RunRecord], folder: Path, quiet: bool, as_json: bool) -> None:
     """The outcome, as a table or as JSON."""
+    from polyfed.progress import terminal_table
     from polyfed.report import comparison_table
 
     if as_json:
@@ -245,14 +252,9 @@ def _show(records: list[RunRecord], folder: Path, quiet: bool, as_json: bool) ->
         err.print(f"[yellow]{escape(label)} diverged and was stopped early[/]")
     if quiet:
         return
-    found = comparison_table(records)
-    table = Table(box=None, pad_edge=False)
-    for position, header in enumerate(found.headers):
-        table.add_column(header, justify="left" if position == 0 else "right", style="bold" if position == 0 else "")
-    for row in found.rows:
-        table.add_row(*(escape(cell) for cell in row))
-    out.print(table)
-    out.print(f"\nreport: {escape(str(folder / 'report.html'))}", soft_wrap=True)
+    out.print(terminal_table(comparison_table(records), out.width))
+    out.print(f"\n[dim]{escape(str(records[0].summary['figure']))}[/]", highlight=False)
+    out.print(f"report: {escape(str(folder / 'report.html'))}", soft_wrap=True, highlight=False)
 
 
 def _first_line(cls: type) -> str:

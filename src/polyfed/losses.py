@@ -63,7 +63,7 @@ def _class_targets(federation: Federation) -> Targets:
             "loss 'softmax' needs class labels 0, 1, ...; this federation's targets are "
             + ("+-1: use loss 'logistic'" if _is_binary(federation) else "real numbers: use loss 'squared'")
         )
-    train, validation, test = (y.astype(np.int32) for y in _splits(federation))
+    train, validation, test = (y.astype(np.int32, copy=False) for y in _splits(federation))
     return train, validation, test
 
 

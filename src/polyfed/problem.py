@@ -16,6 +16,7 @@ from polyfed import randomness, trees
 from polyfed.data import Federation
 from polyfed.errors import PolyfedError
 from polyfed.losses import get_loss
+from polyfed.memory import aligned
 from polyfed.models import Architecture, Model, Params
 from polyfed.objective import Batch, Examples, Objective
 from polyfed.startup import start
@@ -106,9 +107,10 @@ class Problem:
     def examples(self, split: str) -> tuple[np.ndarray, np.ndarray]:
         """The flat inputs and targets of a split, in the precision that is in force.
 
-        They are copied into aligned memory, which a CPU device uses as it is: all devices of the process share a copy.
+        They are aligned, so that a CPU device uses them as they are: all devices of the process share one copy.
         """
-        return _aligned(self.federation.split(split).x), _aligned(self._targets[split])
+        x, y = self.federation.split(split).x, self._targets[split]
+        return aligned(x, _cast(x[:0]).dtype), aligned(y, _cast(y[:0]).dtype)
 
     def batch_loss(self, params: Params, examples: Examples, batch: Batch) -> jax.Array:
         """The weighted mean loss over a batch, without the ridge."""
@@ -175,13 +177,3 @@ def _dtype_of(params: Params) -> DType:
 def _cast(array: np.ndarray) -> np.ndarray:
     """Real numbers in the precision in force; bytes and whole numbers as they are."""
     return array.astype(jnp.result_type(float), copy=False) if array.dtype.kind == "f" else array
-
-
-def _aligned(array: np.ndarray) -> np.ndarray:
-    dtype = _cast(array[:0]).dtype
-    size = array.size * dtype.itemsize
-    buffer = np.empty(size + 64, np.uint8)
-    skip = -buffer.ctypes.data % 64
-    copy = buffer[skip : skip + size].view(dtype).reshape(array.shape)
-    copy[...] = array
-    return copy

@@ -1,49 +1,115 @@
-"""The progress bar: round, loss, bits, time left."""
+"""What the terminal shows: a progress bar while it runs, a table that fits when it is done."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from rich import table as rich_table
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from polyfed.engine.simulation import Simulation
 
+if TYPE_CHECKING:
+    from polyfed.report import Table
+
 Report = Callable[[str, int, Simulation, dict[str, Any] | None], None]
+
+# The table's columns, the most telling first: a narrow terminal shows as many as fit.
+BRIEF = {
+    "_mean": "mean",
+    "_worst10": "worst 10%",
+    "better_than_alone": "better than\nalone (%)",
+    "bits_up": "Mbit up",
+    "_std": "std over\nclients",
+    "better_than_global": "than\nglobal (%)",
+    "seconds": "seconds",
+    "_best10": "best 10%",
+    "_size_weighted_mean": "by size",
+    "bits_down": "Mbit down",
+}
 
 
 @contextmanager
 def progress_bars(console: Console, silent: bool) -> Iterator[Report | None]:
-    """A bar for each run, drawn on `console`; None where nothing is to be shown."""
+    """A bar for each method, over all its seeds, drawn on `console`; None where nothing is to be shown."""
     if silent:
         yield None
         return
     columns = (
         TextColumn("{task.description:<22}"),
-        BarColumn(bar_width=24),
+        BarColumn(bar_width=20),
         MofNCompleteColumn(),
         TextColumn("{task.fields[facts]}"),
         TimeRemainingColumn(compact=True),
     )
     with Progress(*columns, console=console) as bars:
-        tasks: dict[tuple[str, int], TaskID] = {}
-        facts: dict[TaskID, str] = {}
+        tasks: dict[str, TaskID] = {}
+        done: dict[str, dict[int, int]] = {}
+        loss: dict[str, str] = {}
 
         def report(label: str, rounds: int, simulation: Simulation, row: dict[str, Any] | None) -> None:
-            key = (label, simulation.seed)
-            if key not in tasks:
-                for other in tasks.values():
-                    bars.stop_task(other)
-                tasks[key] = bars.add_task(label, total=rounds, facts="")
-            task = tasks[key]
+            if label not in tasks:
+                tasks[label] = bars.add_task(escape(label), total=rounds, facts="")
+                done[label] = {}
+            done[label][simulation.seed] = simulation.round
             if row is not None:
-                facts[task] = f"loss {row['objective']:.4g}"
-            text = f"{facts.get(task, '')}  {bits(simulation.bits_up)} up"
-            bars.update(task, completed=simulation.round, facts=text)
+                loss[label] = f"loss {row['objective']:.4f}  "
+            bars.update(
+                tasks[label],
+                completed=sum(done[label].values()),
+                total=rounds * len(done[label]),
+                facts=f"{loss.get(label, '')}{bits(simulation.bits_up)} up",
+            )
 
         yield report
+
+
+def terminal_table(found: Table, width: int) -> rich_table.Table:
+    """The comparison table with the columns that fit into `width`."""
+    cells = [row[1:] for row in found.rows]
+    labels = [row[0] for row in found.rows]
+    headers = {i: _brief(column.key, column.header) for i, column in enumerate(found.columns)}
+    wide = {i: max(len(part) for part in [*headers[i].splitlines(), *(row[i] for row in cells)]) for i in headers}
+    order = sorted(headers, key=lambda i: next((n for n, end in enumerate(BRIEF) if _is(found, i, end)), 99))
+    left = width - max(map(len, ["method", *labels]))
+    chosen = []
+    for index in order:
+        left -= wide[index] + 2
+        if left < 0 and chosen:
+            break
+        chosen.append(index)
+    drawn = rich_table.Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    drawn.add_column("\nmethod", style="bold", no_wrap=True)
+    for index in sorted(chosen):
+        drawn.add_column(headers[index], justify="right", no_wrap=True, vertical="bottom")
+    for number, label in enumerate(labels):
+        texts = [
+            f"[bold]{escape(cells[number][i])}[/]" if found.is_best(number, i) else escape(cells[number][i])
+            for i in sorted(chosen)
+        ]
+        drawn.add_row(escape(label), *texts)
+    return drawn
+
+
+def _is(found: Table, index: int, end: str) -> bool:
+    key = found.columns[index].key
+    return key.endswith(end) and not (end == "_mean" and key.endswith("_size_weighted_mean"))
+
+
+def _brief(key: str, header: str) -> str:
+    """A short heading of two lines; the quality's name stands above its mean."""
+    if key.endswith("_size_weighted_mean"):
+        return "\nby size"
+    for end, short in BRIEF.items():
+        if key.endswith(end):
+            if end == "_mean":
+                return header.replace(" (mean, ", "\nmean (").replace(" (mean)", "\nmean")
+            return short if "\n" in short else f"\n{short}"
+    return header
 
 
 def bits(count: float) -> str:

@@ -17,7 +17,10 @@ from polyfed.trees import Tree, descend, subtract
 
 @algorithm("fedavg")
 class FedAvg(Algorithm):
-    """McMahan et al. 2017, Algorithm 1; with another server optimiser, Reddi et al. 2021, Algorithm 1 (FedOpt)."""
+    """Federated averaging: clients take SGD steps from the global model, the server averages them.
+
+    McMahan et al. 2017, Algorithm 1; with another server optimiser, Reddi et al. 2021, Algorithm 1 (FedOpt).
+    """
 
     lr: Schedule = 0.1
     """eta, the clients' stepsize"""

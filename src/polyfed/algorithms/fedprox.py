@@ -17,7 +17,10 @@ from polyfed.trees import Tree, add, descend, scale, subtract
 
 @algorithm("fedprox")
 class FedProx(Algorithm):
-    """Li et al. 2020, Algorithm 2: each client works on f_i(y) + mu/2 |y - w|^2."""
+    """FedAvg whose clients are held near the global model: each works on f_i(y) + mu/2 |y - w|^2.
+
+    Li et al. 2020, Algorithm 2.
+    """
 
     lr: Schedule = 0.1
     """the clients' stepsize"""

@@ -16,7 +16,10 @@ from polyfed.trees import Tree, descend
 
 @algorithm("local")
 class Local(Algorithm):
-    """x_i <- x_i - lr grad f_i(x_i; batch); nothing is sent, nothing is received."""
+    """Every client alone: SGD on its own data; nothing is sent.
+
+    x_i <- x_i - lr grad f_i(x_i; batch).
+    """
 
     lr: Schedule = 0.1
     """stepsize"""

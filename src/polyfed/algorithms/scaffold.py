@@ -30,7 +30,10 @@ class ScaffoldUpload(NamedTuple):
 
 @algorithm("scaffold")
 class Scaffold(Algorithm):
-    """Karimireddy et al. 2020, Algorithm 1. A client's state is its control variate c_i."""
+    """Local SGD without client drift: control variates steer every client towards the common optimum.
+
+    Karimireddy et al. 2020, Algorithm 1. A client's state is its control variate c_i.
+    """
 
     lr: Schedule = 0.1
     """eta_l, the clients' stepsize"""

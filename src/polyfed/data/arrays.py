@@ -13,6 +13,7 @@ from polyfed.data.options import fractions, integer
 from polyfed.data.seeds import client_names
 from polyfed.data.split import PARTS, offsets_of, split_rows
 from polyfed.errors import PolyfedError, suggestion
+from polyfed.memory import take
 
 
 def from_arrays(
@@ -57,7 +58,9 @@ def from_arrays(
             if size == 0:
                 raise PolyfedError(f"client {name!r} is empty, expected at least one row")
         rows = split_rows(names, np.diff(offsets), validation=validation, test=test, seed=seed)
-    train, held_validation, held_test = (Split(x[rows[p][0]], encoded[rows[p][0]], rows[p][1]) for p in PARTS)
+    train, held_validation, held_test = (
+        Split(take(x, rows[p][0]), take(encoded, rows[p][0]), rows[p][1]) for p in PARTS
+    )
     return Federation(
         clients=tuple(names),
         train=train,

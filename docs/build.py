@@ -1,0 +1,202 @@
+"""Keep the docs true to the code: `make docs` rewrites the generated parts, `--check` only compares.
+
+Both check every relative link, the keys and defaults of the data sources, every config example (```toml after
+`<!-- config -->`), and run the Python examples (```python after `<!-- run -->`; those of a page share a namespace).
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+import re
+import subprocess
+import sys
+import tempfile
+import textwrap
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from polyfed.algorithms import REGISTRY
+from polyfed.config import RunSettings, make_config
+from polyfed.data import sources
+from polyfed.errors import PolyfedError
+
+DOCS = Path(__file__).resolve().parent
+ROOT = DOCS.parent
+PART = re.compile(r"(<!-- begin:([\w.-]+) -->\n)(.*?)(<!-- end:\2 -->)", re.S)
+FENCE = re.compile(r"^```.*?^```|`[^`\n]*`", re.S | re.M)
+EXAMPLE = r"^<!-- {} -->\n```{}\n(.*?)^```"
+LINK = re.compile(r"""\]\(([^)\s]+)\)|(?:src|srcset|href)="([^"]+)\"""")
+HEADING = re.compile(r"^#+ (.+)$", re.M)
+SOURCE = re.compile(r"^### `(\w+)`\n(.*?)(?=^##|\Z)", re.S | re.M)
+WORDS = {
+    "int": "whole number",
+    "float": "number",
+    "str": "word",
+    "bool": "true or false",
+    "Schedule": "number or [schedule]({up}config.md#schedules)",
+    "ServerOptimizer": "name of an Optax optimiser",
+    "tuple[int, ...]": "list of whole numbers",
+    "Any": "number or table",
+}
+
+
+def main() -> int:
+    check = sys.argv[1:] == ["--check"]
+    problems: list[str] = []
+    for page in pages():
+        problems += rewrite(page, check)
+    for page in pages():
+        problems += [*broken_links(page), *bad_configs(page), *failing_examples(page)]
+    problems += wrong_sources(DOCS / "config.md")
+    for problem in problems:
+        print(f"docs: {problem}", file=sys.stderr)
+    print("docs: " + (f"{len(problems)} problems" if problems else "up to date, links and examples work"))
+    return 1 if problems else 0
+
+
+def pages() -> list[Path]:
+    """The Markdown files of the repository, without hidden folders and runs."""
+    found = (path for path in ROOT.rglob("*.md") if path.is_file())
+    return sorted(p for p in found if not any(w[0] == "." or w == "runs" for w in p.relative_to(ROOT).parts))
+
+
+def rewrite(page: Path, check: bool) -> Iterator[str]:
+    """Renew the parts between the markers, or say which are out of date."""
+    text = page.read_text(encoding="utf-8")
+    up = "../" * (len(page.relative_to(DOCS).parts) - 1) if page.is_relative_to(DOCS) else "docs/"
+    new = text
+    for part in PART.finditer(text):
+        try:
+            fresh = generated(part[2], up)
+        except KeyError:
+            yield f"{where(page, text, part.start())}: nothing generates the part '{part[2]}'"
+            continue
+        if fresh != part[3]:
+            new = new.replace(part[0], part[1] + fresh + part[4])
+            if check:
+                yield f"{where(page, text, part.start())}: '{part[2]}' is out of date; run `make docs`"
+    if new != text and not check:
+        page.write_text(new, encoding="utf-8")
+        print(f"docs: {page.relative_to(ROOT)} rewritten")
+
+
+def generated(name: str, up: str) -> str:
+    """The part called `run`, `algorithms`, or `algorithm.NAME`."""
+    if name == "run":
+        return fields_table(RunSettings, "key", up)
+    if name == "algorithms":
+        rows = [(f"[`{key}`]({key}.md)", first_line(REGISTRY[key])) for key in sorted(REGISTRY)]
+        return table(("name", "what it is"), rows)
+    return fields_table(REGISTRY[name.removeprefix("algorithm.")], "hyper-parameter", up)
+
+
+def fields_table(cls: type, title: str, up: str) -> str:
+    """A row per field: the string under the field says what it is."""
+    tree = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
+    assert isinstance(tree, ast.ClassDef)
+    rows = []
+    for item, after in zip(tree.body, tree.body[1:], strict=False):
+        if isinstance(item, ast.AnnAssign):
+            text = after.value.value if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant) else ""
+            assert text, f"{cls.__name__}.{ast.unparse(item.target)} has no docstring"
+            default = shown(ast.literal_eval(item.value)) if item.value else "required"
+            kind = in_words(item.annotation).replace("{up}", up)
+            rows.append((f"`{ast.unparse(item.target)}`", kind, default, " ".join(str(text).split())))
+    return table((title, "type", "default", "meaning"), rows)
+
+
+def in_words(annotation: ast.expr) -> str:
+    """A type as a reader of a config calls it."""
+    if isinstance(annotation, ast.BinOp):
+        sides = (annotation.left, annotation.right)
+        return " or ".join(in_words(side) for side in sides if ast.unparse(side) != "None")
+    if isinstance(annotation, ast.Subscript) and ast.unparse(annotation.value) == "Literal":
+        options = annotation.slice.elts if isinstance(annotation.slice, ast.Tuple) else [annotation.slice]
+        return " or ".join(shown(ast.literal_eval(option)) for option in options)
+    return WORDS[ast.unparse(annotation)]
+
+
+def shown(value: Any) -> str:
+    """A default as TOML writes it; none, where it has none."""
+    return "none" if value is None else f"`{json.dumps(list(value) if isinstance(value, tuple) else value)}`"
+
+
+def table(headers: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    lines = [headers, ("---",) * len(headers), *(tuple(cell.replace("|", r"\|") for cell in row) for row in rows)]
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+
+
+def first_line(cls: type) -> str:
+    return (cls.__doc__ or "").strip().splitlines()[0]
+
+
+def broken_links(page: Path) -> Iterator[str]:
+    """Relative links and images whose file or heading does not exist."""
+    text = page.read_text(encoding="utf-8")
+    prose = FENCE.sub(lambda code: re.sub(r"[^\n]", " ", code[0]), text)  # same length: positions stay
+    for link in LINK.finditer(prose):
+        target, _, anchor = (link[1] or link[2]).partition("#")
+        if re.match(r"\w+:", target):
+            continue
+        file = (page.parent / target).resolve() if target else page
+        if not file.exists():
+            yield f"{where(page, text, link.start())}: there is no {target}"
+        elif anchor and file.suffix == ".md" and anchor not in anchors(file):
+            yield f"{where(page, text, link.start())}: {file.name} has no heading #{anchor}"
+
+
+def anchors(page: Path) -> set[str]:
+    headings = HEADING.findall(re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.S | re.M))
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def bad_configs(page: Path) -> Iterator[str]:
+    text = page.read_text(encoding="utf-8")
+    for block in re.finditer(EXAMPLE.format("config", "toml"), text, re.S | re.M):
+        try:
+            make_config(tomllib.loads(block[1]))
+        except (PolyfedError, tomllib.TOMLDecodeError) as error:
+            yield f"{where(page, text, block.start())}: {error}"
+
+
+def failing_examples(page: Path) -> Iterator[str]:
+    """Run a page's examples as one program, each line where it stands in the page, in an empty folder."""
+    text = page.read_text(encoding="utf-8")
+    blocks = list(re.finditer(EXAMPLE.format("run", "python"), text, re.S | re.M))
+    if not blocks:
+        return
+    code = "".join(
+        "\n" * (text.count("\n", 0, block.start(1)) - (text.count("\n", 0, before.end(1)) if before else 0)) + block[1]
+        for before, block in zip([None, *blocks], blocks, strict=False)
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        script = Path(folder) / "example.py"
+        script.write_text(code, encoding="utf-8")
+        done = subprocess.run([sys.executable, script.name], cwd=folder, capture_output=True, text=True, timeout=600)
+    if done.returncode:
+        line = re.findall(r'example.py", line (\d+)', done.stderr)
+        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        yield f"{page.relative_to(ROOT)}:{line[-1] if line else 1}: the example fails: {last}"
+
+
+def wrong_sources(page: Path) -> Iterator[str]:
+    """The keys and defaults in the tables of [data], against the functions that read them."""
+    documented = {name: dict(re.findall(r"^\| `(\w+)` \| .*? \| (.*?) \|", part, re.M)) for name, part in
+                  SOURCE.findall(page.read_text(encoding="utf-8"))}  # fmt: skip
+    for name, (_, function) in sources().items():
+        known = [p for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_KEYWORD]
+        real = {p.name: "required" if p.default is p.empty else shown(p.default) for p in known}
+        if documented.get(name) != real:
+            yield f"{page.relative_to(ROOT)}: source {name} has {real}, the page says {documented.get(name)}"
+
+
+def where(page: Path, text: str, position: int) -> str:
+    return f"{page.relative_to(ROOT)}:{text.count(chr(10), 0, position) + 1}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,5 @@
+"""Benchmarks of this machine: everything that is compared is measured in one run, in turns."""
+
+from polyfed.bench.engine import bench_engine
+
+__all__ = ["bench_engine"]
