@@ -89,7 +89,8 @@ def generated(name: str, up: str) -> str:
     if name == "run":
         return fields_table(RunSettings, "key", up)
     if name == "algorithms":
-        rows = [(f"[`{key}`]({key}.md)", first_line(REGISTRY[key])) for key in sorted(REGISTRY)]
+        lines = {key: str(cls.__doc__).strip().splitlines()[0] for key, cls in sorted(REGISTRY.items())}
+        rows = [(f"[`{key}`]({key}.md)", line) for key, line in lines.items()]
         return table(("name", "what it is"), rows)
     return fields_table(REGISTRY[name.removeprefix("algorithm.")], "hyper-parameter", up)
 
@@ -128,10 +129,6 @@ def shown(value: Any) -> str:
 def table(headers: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
     lines = [headers, ("---",) * len(headers), *(tuple(cell.replace("|", r"\|") for cell in row) for row in rows)]
     return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
-
-
-def first_line(cls: type) -> str:
-    return (cls.__doc__ or "").strip().splitlines()[0]
 
 
 def broken_links(page: Path) -> Iterator[str]:
@@ -185,8 +182,8 @@ def failing_examples(page: Path) -> Iterator[str]:
 
 def wrong_sources(page: Path) -> Iterator[str]:
     """The keys and defaults in the tables of [data], against the functions that read them."""
-    documented = {name: dict(re.findall(r"^\| `(\w+)` \| .*? \| (.*?) \|", part, re.M)) for name, part in
-                  SOURCE.findall(page.read_text(encoding="utf-8"))}  # fmt: skip
+    row = re.compile(r"^\| `(\w+)` \| [^|]* \| ([^|]*) \| [^|]* \|$", re.M)  # key, type, default, meaning
+    documented = {name: dict(row.findall(part)) for name, part in SOURCE.findall(page.read_text(encoding="utf-8"))}
     for name, (_, function) in sources().items():
         known = [p for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_KEYWORD]
         real = {p.name: "required" if p.default is p.empty else shown(p.default) for p in known}

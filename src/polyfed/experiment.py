@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self, TextIO
 
 import numpy as np
 import tomlkit
@@ -96,25 +96,17 @@ def _run_one(
     """One run into one directory. `yardstick` keeps the metrics of going alone, by seed, for the next runs."""
     resume = _open(folder, options, config)
     settings, problem, algorithm = config.run, config.problem, method.algorithm
-    resolved = config.resolved(method)
-    resolved["run"] |= {"seed": seed}
-    resolved["run"].pop("seeds", None)
-    write_text(folder / "config.toml", tomlkit.dumps(resolved))
     checkpoint = folder / "checkpoint"
     finetune = config.finetune(algorithm)
-    history = (folder / "metrics.jsonl").open("w")
+    past = _checkpointed_rows(checkpoint, settings.eval_every, settings.rounds) if resume else []
 
     def on_progress(simulation: Simulation, row: dict[str, Any] | None) -> None:
         if row is not None:
-            history.write(json.dumps(_deployed(row, method)) + "\n")
-            history.flush()
+            journal.write(row)
         if options.progress:
             options.progress(method.label, settings.rounds, simulation, row)
 
-    with history:
-        if resume:
-            for row in _checkpointed_rows(checkpoint, settings.eval_every, settings.rounds):
-                history.write(json.dumps(_deployed(row, method)) + "\n")
+    with Journal(folder, config, method, seed, past) as journal:
         result = simulate(
             problem,
             algorithm,
@@ -132,6 +124,7 @@ def _run_one(
             finetune=finetune,
             progress=on_progress,
         )
+        journal.open()
     if result.interrupted:
         raise Interrupted(folder, result.simulation.round)
     metrics = result.metrics(finetune)
@@ -198,6 +191,40 @@ def _checkpointed_rows(checkpoint: Path, eval_every: int, rounds: int) -> list[d
     assert path is not None
     rows = json.loads((path / "meta.json").read_text())["history"]
     return checkpoints.kept_rows(rows, eval_every, rounds)
+
+
+class Journal:
+    """A run's config.toml and metrics.jsonl, row by row, each flushed.
+
+    It touches nothing before the first row, that is before the run has accepted its checkpoint.
+    """
+
+    def __init__(self, folder: Path, config: Config, method: Method, seed: int, past: list[dict[str, Any]]) -> None:
+        self.folder, self.config, self.method, self.seed, self.past = folder, config, method, seed, past
+        self.file: TextIO | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.file is not None:
+            self.file.close()
+
+    def open(self) -> TextIO:
+        if self.file is None:
+            resolved = self.config.resolved(self.method)
+            resolved["run"] |= {"seed": self.seed}
+            resolved["run"].pop("seeds", None)
+            write_text(self.folder / "config.toml", tomlkit.dumps(resolved))
+            self.file = (self.folder / "metrics.jsonl").open("w")
+            for row in self.past:
+                self.write(row)
+        return self.file
+
+    def write(self, row: dict[str, Any]) -> None:
+        file = self.open()
+        file.write(json.dumps(_deployed(row, self.method)) + "\n")
+        file.flush()
 
 
 def _deployed(row: dict[str, Any], method: Method) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import copy
 import sys
 import time
 
-import torch
+import torch  # pyright: ignore[reportMissingImports]
 
 
 def main() -> None:

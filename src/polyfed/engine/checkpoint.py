@@ -80,7 +80,7 @@ def kept_rows(rows: list[dict[str, Any]], eval_every: int, rounds: int) -> list[
 def save_tree(path: Path, tree: Any) -> None:
     """A pytree of arrays as one safetensors file, each array under its path."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
-    save_file({_name(where): np.ascontiguousarray(leaf) for where, leaf in leaves}, path)
+    save_file({_name(where): np.asarray(leaf, order="C") for where, leaf in leaves}, path)
 
 
 def load_tree(path: Path, like: Any) -> Any:

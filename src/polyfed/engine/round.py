@@ -73,7 +73,7 @@ class Tally(NamedTuple):
     bits: Wide
     """bits of compressed uploads; others are counted from their shapes"""
     empty: jax.Array
-    """rounds in which no finite upload arrived"""
+    """rounds in which clients took part, but no upload was finite"""
 
     @classmethod
     def zero(cls) -> Tally:
@@ -151,7 +151,7 @@ class Round:
                 tally.newcomers + newcomers,
                 tally.iterations + lax.pmax(total.steps, AXIS),
                 tally.bits.plus(total.bits),
-                tally.empty + (count == 0),
+                tally.empty + ((count == 0) & jnp.any(all_taken)),
             ),
         )
 
