@@ -35,7 +35,7 @@ format: $(READY) ## rewrite the code in the project's format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: $(READY) ## rebuild the figures of the docs and check the links
+docs: $(READY) ## renew the generated tables of the docs, check their links, run their examples
 	$(BIN)/python docs/build.py
 
 torch: $(READY) ## an environment with PyTorch, for the loop that `polyfed bench engine` runs beside ours

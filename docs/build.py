@@ -66,9 +66,8 @@ def pages() -> list[Path]:
 
 def rewrite(page: Path, check: bool) -> Iterator[str]:
     """Renew the parts between the markers, or say which are out of date."""
-    text = page.read_text(encoding="utf-8")
+    new = text = page.read_text(encoding="utf-8")
     up = "../" * (len(page.relative_to(DOCS).parts) - 1) if page.is_relative_to(DOCS) else "docs/"
-    new = text
     for part in PART.finditer(text):
         try:
             fresh = generated(part[2], up)
@@ -187,8 +186,9 @@ def wrong_sources(page: Path) -> Iterator[str]:
     for name, (_, function) in sources().items():
         known = [p for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_KEYWORD]
         real = {p.name: "required" if p.default is p.empty else shown(p.default) for p in known}
-        if documented.get(name) != real:
-            yield f"{page.relative_to(ROOT)}: source {name} has {real}, the page says {documented.get(name)}"
+        keys = {key for key, _ in set(real.items()) ^ set(documented.get(name, {}).items())}
+        if keys:
+            yield f"{page.relative_to(ROOT)}: source {name} has other keys or defaults: {', '.join(sorted(keys))}"
 
 
 def where(page: Path, text: str, position: int) -> str:

@@ -43,6 +43,9 @@ def test_what_a_run_directory_keeps_is_the_whole_config() -> None:
     assert resolved["algorithm"]["weighting"] == "size"
     assert resolved["run"]["participation"] == {"probability": 0.5}
     assert resolved["problem"]["loss"] == "softmax"
+    assert resolved["problem"]["activation"] == "relu"
+    assert resolved["data"]["validation"] == 0.1
+    assert resolved["algorithm"]["label"] == "fedavg"
     again = make_config(resolved)
     assert again.methods == config.methods
     assert again.run == config.run
@@ -101,6 +104,16 @@ def test_set_changes_a_key(change, key, value) -> None:
         (changed("run.participation", {"chance": 0.5}), "run.participation must be a number or {probability = q}"),
         (changed("algorithm.lr", {"initial": 0.1}), r"algorithm.lr must be a number, {initial, rate}"),
         (changed("algorithm.lr", -1), "fedavg: lr must be above 0, found -1"),
+        (changed("algorithm.server_lr", {"initial": 1.0, "rate": 0.9}), "fedavg: server_lr must be a number"),
+        (changed("run.finetune_batch", "half"), "run.finetune_batch must be a whole number"),
+        (changed("run.finetune_batch", 0), "run.finetune_batch"),
+        (changed("run.finetune_lr", -1.0), "run.finetune_lr must be above 0"),
+        (changed("problem.model", ["a"]), "unknown problem.model"),
+        (
+            {**GOOD, "algorithm": {"lrr": 3}, "compare": [{"name": "local"}]},
+            "no method of .* has algorithm.lrr; .*'lr'",
+        ),
+        (changed("compare", [{"name": "fedavgg"}]), "config: unknown algorithm 'fedavgg'; did you mean 'fedavg'"),
         (changed("compare", [{"name": "local"}, {"name": "local"}]), "two .* entries are labelled 'local'"),
         (changed("compare", [{"label": "x"}]), r"compare\[0\].name is missing"),
         (changed("compare", {"name": "local"}), "compare must be a list of tables"),

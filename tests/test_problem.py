@@ -150,8 +150,10 @@ def test_with_replacement_batches_repeat_and_without_they_do_not(problem) -> Non
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: pf.models.mlp([]), "hidden widths"),
-        (lambda: pf.models.mlp([10, 0]), "hidden widths"),
+        (lambda: pf.models.mlp([]), "hidden must be"),
+        (lambda: pf.models.mlp([10, 0]), "hidden must be"),
+        (lambda: pf.models.mlp(5), "hidden must be"),
+        (lambda: pf.models.linear(bias=3), "bias must be"),
         (lambda: pf.models.mlp([10], activation="rellu"), "did you mean 'relu'"),
     ],
 )

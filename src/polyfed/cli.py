@@ -195,7 +195,7 @@ def data_info(config: ConfigFile, change: Change = None, as_json: AsJson = False
     """Describe a config's data: clients, rows, label skew, feature shift."""
     from polyfed.config import read_config
 
-    summary = read_config(config, change or []).problem.federation.summary()
+    summary = read_config(config, change or [], data_only=True).federation.summary()
     if as_json:
         print(json.dumps(summary.to_dicts(), indent=1))
     else:

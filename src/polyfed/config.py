@@ -8,60 +8,24 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import tomllib
-import types
-import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from polyfed import data
-from polyfed.algorithms.base import Algorithm, get_algorithm
+from polyfed.algorithms import Local
+from polyfed.algorithms.base import REGISTRY, Algorithm, get_algorithm
 from polyfed.engine.measure import FineTune
-from polyfed.engine.participation import Bernoulli
 from polyfed.errors import PolyfedError, suggestion
 from polyfed.losses import LOSSES
 from polyfed.models import MODELS
 from polyfed.problem import Problem
+from polyfed.run_settings import RunSettings, run_settings
 from polyfed.schedules import Decay, Inverse
 
 SECTIONS = ("data", "problem", "algorithm", "run", "compare")
-
-
-@dataclass(frozen=True)
-class RunSettings:
-    """The section [run]."""
-
-    rounds: int = 100
-    """communication rounds"""
-    participation: Any = 1.0
-    """1.0 all clients, a share below 1, a whole number of clients, or {probability = q}"""
-    seed: int = 0
-    """of everything random in the run (the data has its own)"""
-    seeds: tuple[int, ...] = ()
-    """for `compare`: repeat every method with each of these seeds"""
-    init: str | None = None
-    """"zeros", "ones" or "random"; by default zeros for linear models, random for nets"""
-    dtype: str = "float32"
-    """"float32" or "float64" """
-    eval_every: int = 5
-    """rounds between evaluations"""
-    checkpoint_every: int = 10
-    """rounds between checkpoints"""
-    alone: bool = True
-    """also train every client alone for as many rounds, to tell who is better off"""
-    finetune_steps: int = 10
-    """steps of local fine-tuning of the global model, for its evaluation; 0: none"""
-    finetune_lr: float | None = None
-    """its stepsize; by default the algorithm's lr"""
-    finetune_batch: int | str = 20
-    """its rows per step, or "full" """
-    save_models: bool = True
-    """write the trained models to models/"""
-    devices: int | None = None
-    """devices to use; by default all"""
-    chunk: int | None = None
-    """clients that a device runs side by side; by default the engine's choice"""
 
 
 @dataclass(frozen=True)
@@ -84,12 +48,19 @@ class Config:
     where: str
     shared: dict[str, Any] = field(default_factory=dict)
     _problem: Problem | None = None
+    _federation: data.Federation | None = None
 
     @property
     def problem(self) -> Problem:
         if self._problem is None:
             self._problem = self._build()
         return self._problem
+
+    @property
+    def local(self) -> Algorithm:
+        """Training alone with the stepsize and the batches of [algorithm], as far as it names them."""
+        given = {key: value for key, value in self.shared.items() if key in _hyper_parameters(Local.name)}
+        return algorithm_from({**given, "name": Local.name}, "algorithm", self.where)
 
     def finetune(self, algorithm: Algorithm) -> FineTune | None:
         """How the fine-tuned model is made, for this algorithm."""
@@ -105,27 +76,43 @@ class Config:
 
     def resolved(self, method: Method) -> dict[str, Any]:
         """All sections with every default filled in, for one method: what a run directory keeps."""
-        algorithm = {"name": method.algorithm.name, **_plain(method.algorithm)}
+        algorithm = {"name": method.algorithm.name, "label": method.label, **_plain(method.algorithm)}
         if method.finetune:
             algorithm["finetune"] = True
-        problem = {"loss": self.problem.loss.name, "l2": self.problem.l2, **self.problem_section}
-        return {"data": self.data, "problem": problem, "algorithm": algorithm, "run": _plain(self.run)}
+        function = data.sources()[self.data["source"]][1]
+        source = {"source": self.data["source"], **_defaults(function), **self.data}
+        model = MODELS[self.problem_section["model"]]
+        problem = {**_defaults(model), **self.problem_section, "loss": self.problem.loss.name, "l2": self.problem.l2}
+        return {"data": source, "problem": problem, "algorithm": algorithm, "run": _plain(self.run)}
+
+    @property
+    def federation(self) -> data.Federation:
+        """The data that [data] describes."""
+        if self._federation is None:
+            options = dict(self.data)
+            with self._named():
+                self._federation = data.load(options.pop("source"), **options)
+        return self._federation
 
     def _build(self) -> Problem:
-        options = dict(self.data)
-        try:
-            federation = data.load(options.pop("source"), **options)
-            options = dict(self.problem_section)
+        federation, options = self.federation, dict(self.problem_section)
+        with self._named():
             model = MODELS[options.pop("model")]
             loss = options.pop("loss", None) or _natural_loss(federation)
             l2 = options.pop("l2", 0.0)
             return Problem(federation, model(**options), loss, l2)
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        """Within it, an error begins with the config's name."""
+        try:
+            yield
         except PolyfedError as error:
             raise PolyfedError(f"{self.where}: {error}") from None
 
 
-def read_config(path: str | Path, changes: Sequence[str] = ()) -> Config:
-    """Read a config file, with `section.key=value` changes on top."""
+def read_config(path: str | Path, changes: Sequence[str] = (), *, data_only: bool = False) -> Config:
+    """Read a config file, with `section.key=value` changes on top; `data_only`: it need not name an algorithm."""
     path = Path(path)
     try:
         sections = tomllib.loads(path.read_text())
@@ -135,11 +122,16 @@ def read_config(path: str | Path, changes: Sequence[str] = ()) -> Config:
         raise PolyfedError(f"{path}: cannot be read: {error}") from None
     except tomllib.TOMLDecodeError as error:
         raise PolyfedError(f"{path}: not valid TOML: {error}") from None
-    return make_config(sections, where=str(path), changes=changes, folder=path.parent)
+    return make_config(sections, where=str(path), changes=changes, folder=path.parent, data_only=data_only)
 
 
 def make_config(
-    sections: Mapping[str, Any], *, where: str = "config", changes: Sequence[str] = (), folder: Path | None = None
+    sections: Mapping[str, Any],
+    *,
+    where: str = "config",
+    changes: Sequence[str] = (),
+    folder: Path | None = None,
+    data_only: bool = False,
 ) -> Config:
     """Check the sections of a config and bring them together."""
     for name in sections:
@@ -153,7 +145,7 @@ def make_config(
             raise PolyfedError(f"{where}: {name} must be a section, [{name}]")
     source = _data(merged["data"], where, folder)
     problem = _problem(merged["problem"], where)
-    run = _run(merged["run"], where)
+    run = run_settings(merged["run"], where)
     shared = merged["algorithm"]
     entries = merged.get("compare", [])
     if not isinstance(entries, list) or not all(isinstance(entry, Mapping) for entry in entries):
@@ -162,8 +154,11 @@ def make_config(
         methods = [
             _method({**_fitting(shared, entry), **entry}, f"compare[{i}]", where) for i, entry in enumerate(entries)
         ]
+        _check_shared(shared, entries, where)
     elif "name" in shared:
         methods = [_method(shared, "algorithm", where)]
+    elif data_only:
+        methods = []
     else:
         raise PolyfedError(f"{where}: algorithm.name is missing; `polyfed algorithms` lists the names")
     labels = [method.label for method in methods]
@@ -207,10 +202,22 @@ def _method(options: Mapping[str, Any], section: str, where: str) -> Method:
 
 def _fitting(shared: Mapping[str, Any], entry: Mapping[str, Any]) -> dict[str, Any]:
     """What of [algorithm] an entry of [[compare]] takes over: the keys that its algorithm has."""
-    if not isinstance(entry.get("name"), str):
-        return {}
-    known = {f.name for f in dataclasses.fields(get_algorithm(entry["name"]))}  # pyright: ignore[reportArgumentType]
+    known = _hyper_parameters(entry.get("name"))
     return {key: value for key, value in shared.items() if key in known}
+
+
+def _check_shared(shared: Mapping[str, Any], entries: Sequence[Mapping[str, Any]], where: str) -> None:
+    """Every key of [algorithm] must be one of some entry's algorithm."""
+    known = set().union(*(_hyper_parameters(entry.get("name")) for entry in entries))
+    for key in shared:
+        if key not in known and key != "name":
+            raise PolyfedError(f"{where}: no method of [[compare]] has algorithm.{key}{suggestion(key, known)}")
+
+
+def _hyper_parameters(name: Any) -> set[str]:
+    if name not in REGISTRY:
+        return set()
+    return {f.name for f in dataclasses.fields(REGISTRY[name])}  # pyright: ignore[reportArgumentType]
 
 
 def _schedule(value: Any, key: str) -> Any:
@@ -234,10 +241,10 @@ def _data(section: dict[str, Any], where: str, folder: Path | None) -> dict[str,
 
 def _problem(section: dict[str, Any], where: str) -> dict[str, Any]:
     section = {"model": "linear", **section}
-    if section["model"] not in MODELS:
+    if not isinstance(section["model"], str) or section["model"] not in MODELS:
         name = str(section["model"])
         raise PolyfedError(f"{where}: unknown problem.model '{name}'{suggestion(name, MODELS)}")
-    if section.get("loss") is not None and section["loss"] not in LOSSES:
+    if section.get("loss") is not None and str(section["loss"]) not in LOSSES:
         name = str(section["loss"])
         raise PolyfedError(f"{where}: unknown problem.loss '{name}'{suggestion(name, LOSSES)}")
     options = set(inspect.signature(MODELS[section["model"]]).parameters)
@@ -246,57 +253,6 @@ def _problem(section: dict[str, Any], where: str) -> dict[str, Any]:
         if key not in known:
             raise PolyfedError(f"{where}: unknown key problem.{key} for {section['model']}{suggestion(key, known)}")
     return section
-
-
-def _run(section: dict[str, Any], where: str) -> RunSettings:
-    section = dict(section)
-    hints = typing.get_type_hints(RunSettings)
-    for key, value in section.items():
-        if key not in hints:
-            raise PolyfedError(f"{where}: unknown key run.{key}{suggestion(key, hints)}")
-        if key == "participation" and isinstance(value, Mapping):
-            if set(value) != {"probability"}:
-                raise PolyfedError(
-                    f"{where}: run.participation must be a number or {{probability = q}}, found {dict(value)}"
-                )
-            section[key] = Bernoulli(value["probability"])
-        elif key == "seeds":
-            section[key] = _seeds(value, where)
-        elif not _fits(value, hints[key]):
-            wanted = " or ".join(_type_names(hints[key]))
-            raise PolyfedError(f"{where}: run.{key} must be {wanted}, found {value!r}")
-    settings = RunSettings(**section)
-    for key, low in (("rounds", 1), ("eval_every", 1), ("checkpoint_every", 1), ("finetune_steps", 0)):
-        if getattr(settings, key) < low:
-            raise PolyfedError(f"{where}: run.{key} must be at least {low}, found {getattr(settings, key)}")
-    if settings.dtype not in ("float32", "float64"):
-        raise PolyfedError(f"{where}: run.dtype must be float32 or float64, found {settings.dtype!r}")
-    if settings.init not in (None, "zeros", "ones", "random"):
-        raise PolyfedError(f"{where}: run.init must be zeros, ones or random, found {settings.init!r}")
-    return settings
-
-
-def _seeds(value: Any, where: str) -> tuple[int, ...]:
-    if not isinstance(value, list) or not all(isinstance(seed, int) and not isinstance(seed, bool) for seed in value):
-        raise PolyfedError(f"{where}: run.seeds must be a list of whole numbers, found {value!r}")
-    if len(set(value)) < len(value):
-        raise PolyfedError(f"{where}: run.seeds repeats a seed: {value}")
-    return tuple(value)
-
-
-def _fits(value: Any, hint: Any) -> bool:
-    if hint is Any:
-        return True
-    options = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
-    if isinstance(value, bool):
-        return bool in options
-    return isinstance(value, tuple(options)) or (float in options and isinstance(value, int))
-
-
-def _type_names(hint: Any) -> list[str]:
-    words = {int: "a whole number", float: "a number", str: "a word", bool: "true or false"}
-    options = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
-    return [words[option] for option in options if option in words]
 
 
 def _apply(sections: dict[str, Any], change: str) -> None:
@@ -324,6 +280,16 @@ def _natural_loss(federation: data.Federation) -> str:
     if federation.classes is not None:
         return "softmax"
     return "logistic" if set(map(float, set(federation.train.y.ravel()[:1000].tolist()))) <= {-1.0, 1.0} else "squared"
+
+
+def _defaults(function: Any) -> dict[str, Any]:
+    """A function's optional arguments with their values, as TOML knows them: what is None is left out."""
+    found = {}
+    for name, parameter in inspect.signature(function).parameters.items():
+        value = list(parameter.default) if isinstance(parameter.default, tuple) else parameter.default
+        if isinstance(value, str | int | float | list):
+            found[name] = value
+    return found
 
 
 def _plain(owner: Any) -> dict[str, Any]:

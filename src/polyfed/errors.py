@@ -10,10 +10,6 @@ class PolyfedError(ValueError):
     """A mistake in the input. Its message is one sentence; the command line prints it and exits with code 2."""
 
 
-class Diverged(RuntimeError):
-    """A run whose models left the finite numbers."""
-
-
 def suggestion(word: str, known: Iterable[str]) -> str:
     """A hint to append to an error about the unknown name `word`: the close match, or all the names there are."""
     known = sorted(known)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import os
 import re
+import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self, TextIO
 
@@ -16,9 +18,9 @@ import tomlkit
 
 from polyfed import evaluate
 from polyfed.algorithms import Local
-from polyfed.algorithms.base import Algorithm
 from polyfed.config import Config, Method
 from polyfed.engine import checkpoint as checkpoints
+from polyfed.engine.participation import Bernoulli
 from polyfed.engine.result import Result
 from polyfed.engine.simulate import simulate
 from polyfed.engine.simulation import Metrics, Simulation
@@ -27,7 +29,6 @@ from polyfed.rundir import RunRecord, read_run
 
 Progress = Callable[[str, int, Simulation, dict[str, Any] | None], None]
 """Called with the label, the total number of rounds, the simulation and the new row of the history."""
-WORK = ("lr", "local_steps", "local_epochs", "batch", "replace")
 
 
 class Interrupted(Exception):
@@ -107,11 +108,12 @@ def _run_one(
             options.progress(method.label, settings.rounds, simulation, row)
 
     with Journal(folder, config, method, seed, past) as journal:
-        result = simulate(
+        result = _simulate(
+            config,
             problem,
             algorithm,
             rounds=settings.rounds,
-            participation=settings.participation,
+            participation=1.0 if algorithm.name == Local.name else settings.participation,
             seed=seed,
             init=settings.init,
             eval_every=settings.eval_every,
@@ -131,7 +133,7 @@ def _run_one(
     if algorithm.name == Local.name:
         yardstick.setdefault(seed, {"alone": metrics["personal"]})
     elif settings.alone and seed not in yardstick:
-        yardstick[seed] = {"alone": _alone(config, algorithm, seed, options)}
+        yardstick[seed] = {"alone": _alone(config, seed, options)}
     metrics |= yardstick.get(seed, {})
     if method.finetune:
         if "finetuned" not in metrics:
@@ -141,18 +143,26 @@ def _run_one(
     return read_run(folder)
 
 
-def _alone(config: Config, algorithm: Algorithm, seed: int, options: Options) -> dict[str, dict[str, np.ndarray]]:
-    """Every client on its own for as many rounds, with the algorithm's own stepsize and batches."""
-    work = {name: getattr(algorithm, name) for name in WORK if hasattr(algorithm, name)}
+def _simulate(config: Config, *arguments: Any, **options: Any) -> Result:
+    """`simulate`, whose errors then name the config."""
+    try:
+        return simulate(*arguments, **options)
+    except PolyfedError as error:
+        raise PolyfedError(f"{config.where}: {error}") from None
+
+
+def _alone(config: Config, seed: int, options: Options) -> dict[str, dict[str, np.ndarray]]:
+    """Every client on its own in every round, with the stepsize and the batches of [algorithm]."""
     settings = config.run
 
     def on_progress(simulation: Simulation, row: dict[str, Any] | None) -> None:
         if options.progress:
             options.progress("going alone", settings.rounds, simulation, row)
 
-    result = simulate(
+    result = _simulate(
+        config,
         config.problem,
-        Local(**work),
+        config.local,
         rounds=settings.rounds,
         seed=seed,
         init=settings.init,
@@ -176,14 +186,13 @@ def _open(folder: Path, options: Options, config: Config) -> bool:
         options.say(f"{folder}: no checkpoint yet, starting from the beginning")
     elif (folder / "metrics.jsonl").exists() and not options.overwrite:
         raise PolyfedError(f"{folder}: there is a run already; use --resume, --overwrite or another --out")
-    folder.mkdir(parents=True, exist_ok=True)
-    for old in checkpoint.glob("round-*/*"):
-        old.unlink()
-    for old in checkpoint.glob("round-*"):
-        old.rmdir()
-    for name in ("summary.json", "clients.csv", "report.html"):
-        (folder / name).unlink(missing_ok=True)
     return False
+
+
+def _participation(config: Config, method: Method) -> Any:
+    """Whoever trains alone takes part in every round: nobody has to be sampled where nothing is sent."""
+    share = 1.0 if method.algorithm.name == Local.name else config.run.participation
+    return asdict(share) if isinstance(share, Bernoulli) else share
 
 
 def _checkpointed_rows(checkpoint: Path, eval_every: int, rounds: int) -> list[dict[str, Any]]:
@@ -213,8 +222,12 @@ class Journal:
     def open(self) -> TextIO:
         if self.file is None:
             resolved = self.config.resolved(self.method)
-            resolved["run"] |= {"seed": self.seed}
+            resolved["run"] |= {"seed": self.seed, "participation": _participation(self.config, self.method)}
             resolved["run"].pop("seeds", None)
+            self.folder.mkdir(parents=True, exist_ok=True)
+            for name in ("summary.json", "clients.csv", "report.html"):  # of an earlier run
+                (self.folder / name).unlink(missing_ok=True)
+            shutil.rmtree(self.folder / "models", ignore_errors=True)
             write_text(self.folder / "config.toml", tomlkit.dumps(resolved))
             self.file = (self.folder / "metrics.jsonl").open("w")
             for row in self.past:
@@ -223,7 +236,7 @@ class Journal:
 
     def write(self, row: dict[str, Any]) -> None:
         file = self.open()
-        file.write(json.dumps(_deployed(row, self.method)) + "\n")
+        file.write(json.dumps(plain(_deployed(row, self.method))) + "\n")
         file.flush()
 
 
@@ -261,7 +274,7 @@ def _write_outcome(folder: Path, config: Config, method: Method, result: Result,
         "diverged": result.diverged is not None,
         **evaluate.summarize(problem, metrics),
     }
-    write_text(folder / "summary.json", json.dumps(summary, indent=1) + "\n")
+    write_text(folder / "summary.json", json.dumps(plain(summary), indent=1) + "\n")
 
 
 def _write_models(folder: Path, simulation: Simulation) -> None:
@@ -272,6 +285,15 @@ def _write_models(folder: Path, simulation: Simulation) -> None:
         checkpoints.save_tree(folder / "global.safetensors", shared)
     if simulation.personalizes:
         checkpoints.save_tree(folder / "personal.safetensors", simulation.personal_params())
+
+
+def plain(value: Any) -> Any:
+    """As JSON knows it: a number that is not finite becomes null."""
+    if isinstance(value, dict):
+        return {key: plain(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [plain(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def write_text(path: Path, text: str) -> None:

@@ -85,6 +85,13 @@ class Problem:
                 digest.update(np.ascontiguousarray(array).data)
         return digest.hexdigest()
 
+    @cached_property
+    def model_fingerprint(self) -> str:
+        """A digest of what the model computes, operation by operation: relu and tanh differ, their shapes do not."""
+        params = jax.eval_shape(self.model.init, jax.random.key(0))
+        program = jax.make_jaxpr(self.model.apply)(params, self._example())
+        return hashlib.blake2b(str(program).encode(), digest_size=16).hexdigest()
+
     def init(self, values: Init = None, seed: int = 0) -> Params:
         """The parameters that training starts from, in the precision that is in force."""
         if values is None:
@@ -150,13 +157,16 @@ class Problem:
         zero = jnp.asarray(0)
         return Objective(self, examples, zero, jnp.asarray(count), count, zero, jax.random.key(0))
 
+    def _example(self) -> jax.ShapeDtypeStruct:
+        """The shape of a batch of two examples, as the model sees it."""
+        dtype = _cast(self.federation.train.x[:0]).dtype
+        shape = (2, *self.federation.feature_shape)
+        return jax.ShapeDtypeStruct(shape, jnp.result_type(float) if dtype == np.uint8 else dtype)
+
     def _check_output(self) -> None:
         """The model must give the loss the shape that it reads."""
-        x = jax.ShapeDtypeStruct((2, *self.federation.feature_shape), _cast(self.federation.train.x[:0]).dtype)
         params = jax.eval_shape(self.model.init, jax.random.key(0))
-        if x.dtype == np.uint8:
-            x = jax.ShapeDtypeStruct(x.shape, jnp.result_type(float))
-        found = jax.eval_shape(self.model.apply, params, x).shape
+        found = jax.eval_shape(self.model.apply, params, self._example()).shape
         outputs = self.loss.outputs(self.federation)
         expected = (2,) if outputs is None else (2, outputs)
         if found != expected:

@@ -122,6 +122,24 @@ def test_an_existing_run_is_not_written_over_by_accident(config: Path, tmp_path:
     assert json.loads((tmp_path / "runs/small/summary.json").read_text())["seed"] == 5
 
 
+def test_overwriting_leaves_nothing_of_the_old_run(config: Path, tmp_path: Path) -> None:
+    polyfed("run", "small.toml", "-q", "--set", "algorithm.name=local", "--set", "run.rounds=2", cwd=tmp_path)
+    assert (tmp_path / "runs/small/models/personal.safetensors").exists()
+    polyfed("run", "small.toml", "-q", "--overwrite", "--set", "run.rounds=2", cwd=tmp_path)
+    assert [path.name for path in (tmp_path / "runs/small/models").iterdir()] == ["global.safetensors"]
+
+
+def test_a_refused_run_leaves_no_folder(config: Path, tmp_path: Path) -> None:
+    refused = polyfed("run", "small.toml", "--set", "run.participation=99", cwd=tmp_path, check=2)
+    assert "small.toml: participation: found 99 clients a round, expected 1 to 6" in " ".join(refused.stderr.split())
+    assert not (tmp_path / "runs").exists()
+
+
+def test_data_info_needs_no_algorithm(tmp_path: Path) -> None:
+    (tmp_path / "data.toml").write_text('[data]\nsource = "digits"\nclients = 3\n')
+    assert "3" in polyfed("data", "info", "data.toml", cwd=tmp_path).stdout
+
+
 def test_json_is_all_that_json_prints_and_quiet_prints_nothing(config: Path, tmp_path: Path) -> None:
     found = json.loads(polyfed("run", "small.toml", "--json", "--set", "run.rounds=2", cwd=tmp_path).stdout)
     assert found["runs"][0]["rounds"] == 2
@@ -147,6 +165,9 @@ def test_compare_writes_a_table_in_three_formats(tmp_path: Path) -> None:
     assert tuned["models"]["personal"] == plain["models"]["finetuned"]
     assert plain["models"]["alone"] == alone["models"]["personal"]
     assert plain["better_than_alone"] is not None
+    assert alone["iterations"] == 12 * 4
+    lonely = tomllib.loads((folder / "alone" / "seed-0" / "config.toml").read_text())
+    assert lonely["run"]["participation"] == 1.0
     report = polyfed("report", "runs/three", "--out", "page.html", cwd=tmp_path)
     assert "page.html" in report.stdout
     assert "FedAvg &amp; &lt;tuning&gt;" in (tmp_path / "page.html").read_text()

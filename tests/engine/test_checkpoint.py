@@ -68,6 +68,22 @@ def test_a_checkpoint_of_another_stepsize_is_refused(problem, tmp_path: Path) ->
         pf.simulate(problem, other, rounds=6, participation=3, resume=tmp_path)
 
 
+def test_a_checkpoint_of_another_model_of_the_same_shapes_is_refused(problem, tmp_path: Path) -> None:
+    def of(activation: str) -> pf.Problem:
+        return pf.Problem(problem.federation, pf.models.mlp([5], activation), "softmax")
+
+    train(of("relu"), tmp_path)
+    with pytest.raises(pf.PolyfedError, match="of another run: model was"):
+        pf.simulate(of("tanh"), METHOD, rounds=6, participation=3, resume=tmp_path)
+
+
+def test_a_new_run_replaces_the_checkpoint_of_an_older_one(problem, tmp_path: Path) -> None:
+    train(problem, tmp_path, seed=0)
+    train(problem, tmp_path, seed=1)
+    meta = json.loads((tmp_path / "round-000000004" / "meta.json").read_text())
+    assert meta["identity"]["seed"] == 1
+
+
 def test_a_checkpoint_of_other_data_is_refused(problem, tmp_path: Path) -> None:
     train(problem, tmp_path)
     clients = [(np.random.default_rng(i).normal(size=(9, 4)), np.arange(9) % 3) for i in range(6)]

@@ -130,7 +130,8 @@ def algorithm(name: str) -> Callable[[type[T]], type[T]]:
 
 def is_traced(field: dataclasses.Field[Any]) -> bool:
     """Whether a hyper-parameter is a number that a compiled program takes as an input."""
-    return str(field.type).split(" ")[0] in ("float", "Schedule")
+    written = field.type if isinstance(field.type, str) else getattr(field.type, "__name__", str(field.type))
+    return written.split(" ")[0] in ("float", "Schedule")
 
 
 def get_algorithm(name: str) -> type[Algorithm]:

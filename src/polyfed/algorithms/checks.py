@@ -10,14 +10,17 @@ from polyfed.errors import PolyfedError
 from polyfed.schedules import Decay, Inverse
 
 
-def number(owner: Any, name: str, low: float = 0.0, high: float = float("inf"), *, above: bool = False) -> None:
-    """The field `name` must be a number in [low, high], or in (low, high] if `above`; a schedule's parts positive."""
+def stepsize(owner: Any, name: str) -> None:
+    """The field `name` must be a number above 0, or a schedule whose parts are."""
     value = getattr(owner, name)
-    if isinstance(value, Decay | Inverse):
-        for part, inner in vars(value).items():
-            _number(owner, f"{name}.{part}", inner, 0.0, float("inf"), above=True)
-    else:
-        _number(owner, name, value, low, high, above=above)
+    parts = vars(value) if isinstance(value, Decay | Inverse) else None
+    for part, inner in (parts or {"": value}).items():
+        _number(owner, f"{name}.{part}" if part else name, inner, 0.0, float("inf"), above=True)
+
+
+def number(owner: Any, name: str, low: float = 0.0, high: float = float("inf"), *, above: bool = False) -> None:
+    """The field `name` must be a number in [low, high], or in (low, high] if `above`."""
+    _number(owner, name, getattr(owner, name), low, high, above=above)
 
 
 def _number(owner: Any, name: str, value: Any, low: float, high: float, *, above: bool) -> None:
@@ -52,7 +55,7 @@ def flag(owner: Any, name: str) -> None:
 
 def local_work(owner: Any) -> None:
     """The fields that say what a client does in a round: lr, local_steps or local_epochs, batch, replace."""
-    number(owner, "lr", above=True)
+    stepsize(owner, "lr")
     whole(owner, "local_steps")
     if owner.local_epochs is not None:
         whole(owner, "local_epochs")

@@ -4,6 +4,7 @@ federation.py  Federation and Split          arrays.py, tables.py, folder.py  ow
 partition.py   sharing rows out over clients  storage.py                       the saved file
 power_law.py   FedBC's partition              summary.py                       sizes, skew and shift
 synthetic.py, quadratics.py, sines.py, digits.py                               embedded sources
+published.py, libsvm.py                                                        published files in the data folder
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 
 from polyfed.data.digits import digits
 from polyfed.data.federation import Federation, Split
+from polyfed.data.libsvm import libsvm
 from polyfed.data.options import check_options, choice, option_names
 from polyfed.data.partition import partition
 from polyfed.data.power_law import fedbc_classes
@@ -25,6 +27,7 @@ __all__ = [
     "Split",
     "digits",
     "fedbc_classes",
+    "libsvm",
     "load",
     "partition",
     "quadratics",
@@ -41,6 +44,7 @@ def sources() -> dict[str, tuple[str, Callable[..., Federation]]]:
         "quadratics": ("quadratics with chosen spectra and optima, as least squares", quadratics),
         "sines": ("the sine regression tasks of FLIX: groups of clients that share a function", sines),
         "digits": ("scikit-learn's 8 x 8 digits, shared out by any partition", digits),
+        "libsvm": ("a LIBSVM file (mushrooms, a6a, w8a, ... or your own), shared out by any partition", libsvm),
         "csv": ("a CSV file with a client column", Federation.from_csv),
         "parquet": ("a Parquet file with a client column", Federation.from_parquet),
         "folder": ("a folder with one CSV, Parquet or npz file per client", Federation.from_folder),
@@ -48,11 +52,11 @@ def sources() -> dict[str, tuple[str, Callable[..., Federation]]]:
     }
 
 
-def load(name: str, **options: Any) -> Federation:
+def load(name: str, /, **options: Any) -> Federation:
     """The federation of a named source; an unknown name or option is refused with the nearest known one."""
     function = sources()[choice("data source", name, sources())][1]
     known, required = option_names(function)
-    if name == "digits":  # its further options depend on the partition, and it checks them itself
+    if function in (digits, libsvm):  # their further options depend on the partition, and they check them themselves
         known |= options.keys()
     check_options(f"data source {name!r}", options, known, required)
     return function(**options)

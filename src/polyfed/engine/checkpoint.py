@@ -45,6 +45,13 @@ def save(folder: Path, round: int, state: Any, meta: dict[str, Any]) -> Path:
     return target
 
 
+def clear(folder: Path) -> None:
+    """Remove the checkpoints of an earlier run."""
+    for path in list(folder.iterdir()) if folder.is_dir() else []:
+        if NAME.fullmatch(path.name) or _left_over(path):
+            shutil.rmtree(path)
+
+
 def latest(folder: Path) -> Path | None:
     """The newest checkpoint in a folder; None where there is none."""
     found = sorted(path for path in folder.iterdir() if NAME.fullmatch(path.name)) if folder.is_dir() else []

@@ -171,7 +171,8 @@ class Round:
         def one(client: jax.Array, state: State) -> State:
             assert method.prepare is not None
             f = self.objective(data, client, 0)
-            return method.prepare(state, f, randomness.client_key(shared, data.client_ids[client]))
+            new = method.prepare(state, f, randomness.client_key(shared, data.client_ids[client]))
+            return trees.where(trees.finite(new), new, state)
 
         return over_clients(one, self.layout, min(self.chunk, self.layout.rows), clients)
 

@@ -83,6 +83,9 @@ def simulate(
     if simulation.round > rounds:
         raise PolyfedError(f"{resume}: this checkpoint is of round {simulation.round}, beyond the {rounds} asked for")
 
+    if checkpoint is not None and (resume is None or Path(resume) != Path(checkpoint)):
+        checkpoints.clear(Path(checkpoint))
+
     def keep() -> None:
         if checkpoint is not None:
             meta = {
@@ -194,12 +197,11 @@ def _identity(
     """What a run is, in words: two runs with the same identity give the same numbers."""
     hyper = {name: _plain(value) for name, value in vars(algorithm).items()}
     start = init if init is None or isinstance(init, str) else _digest(*jax.tree.leaves(init))
-    shapes = jax.eval_shape(problem.model.init, jax.random.key(0))
     return {
         "algorithm": algorithm.name,
         **{f"algorithm.{name}": value for name, value in hyper.items()},
         "data": problem.fingerprint,
-        "model": [list(leaf.shape) for leaf in jax.tree.leaves(shapes)],
+        "model": problem.model_fingerprint,
         "loss": problem.loss.name,
         "l2": problem.l2,
         "participation": _plain(participation),

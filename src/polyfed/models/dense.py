@@ -75,6 +75,7 @@ def _affine(layer: Layer, x: jax.Array) -> jax.Array:
 
 def linear(bias: bool = True) -> Linear:
     """A linear model; `bias=False` is the papers' form of the convex problems."""
+    _check_bias(bias)
     return Linear(bias)
 
 
@@ -82,6 +83,13 @@ def mlp(hidden: Sequence[int] = (200, 200), activation: str = "relu", bias: bool
     """A multi-layer perceptron."""
     if activation not in ACTIVATIONS:
         raise PolyfedError(f"unknown activation '{activation}'{suggestion(activation, ACTIVATIONS)}")
-    if not hidden or any(not isinstance(width, int) or width < 1 for width in hidden):
-        raise PolyfedError(f"mlp: hidden widths must be positive whole numbers, found {list(hidden)}")
+    _check_bias(bias)
+    listed = isinstance(hidden, Sequence) and not isinstance(hidden, str)
+    if not listed or not hidden or any(type(width) is not int or width < 1 for width in hidden):
+        raise PolyfedError(f"mlp: hidden must be a list of positive whole numbers, found {hidden!r}")
     return Perceptron(tuple(hidden), activation, bias)
+
+
+def _check_bias(bias: object) -> None:
+    if not isinstance(bias, bool):
+        raise PolyfedError(f"bias must be true or false, found {bias!r}")
