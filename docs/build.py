@@ -33,6 +33,9 @@ LINK = re.compile(r"""\]\(([^)\s]+)\)|(?:src|srcset|href)="([^"]+)\"""")
 HEADING = re.compile(r"^#+ (.+)$", re.M)
 SOURCE = re.compile(r"^### `(\w+)`\n(.*?)(?=^##|\Z)", re.S | re.M)
 WORDS = {
+    "list[float]": "list of numbers",
+    "dict[str, Any]": "table",
+    "Compressor": "compressor",
     "int": "whole number",
     "float": "number",
     "str": "word",

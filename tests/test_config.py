@@ -57,6 +57,16 @@ def test_the_loss_follows_from_the_targets(source, loss) -> None:
     assert config.problem.loss.name == loss
 
 
+def test_mixing_weights_and_compressors_come_from_toml() -> None:
+    options = {"name": "diana", "alpha": [0.1, 0.2, 0.3, 1.0], "compressor": {"name": "rand_k", "k": 5}}
+    config = make_config({**GOOD, "problem": {}, "algorithm": options})
+    method = config.methods[0].algorithm
+    resolved = method.resolve(config.problem)
+    assert resolved.alpha.tolist() == [0.1, 0.2, 0.3, 1.0]
+    assert resolved.compressor.k == 5
+    assert make_config(config.resolved(config.methods[0])).methods == config.methods
+
+
 def test_compare_entries_share_what_fits_them() -> None:
     sections = {
         "data": {"source": "digits"},

@@ -93,7 +93,9 @@ def test_a_padded_batch_is_the_mean_of_its_real_rows(problem) -> None:
     x, y = problem.federation.train.of(1)
     examples = Examples(jnp.asarray(x, jnp.float32), jnp.asarray(y))
     params = {"w": jnp.ones((4, 3)), "b": jnp.zeros(3)}
-    f = Objective(problem, examples, jnp.int32(0), jnp.int32(len(y)), len(y), jnp.int32(0), jax.random.key(0))
+    f = Objective(
+        problem, examples, jnp.int32(0), jnp.int32(len(y)), len(y), jnp.int32(0), jnp.int32(0), jax.random.key(0)
+    )
     padded = Batch(jnp.array([3, 5, 0, 0]), jnp.array([1.0, 1.0, 0.0, 0.0]))
     exact = Batch(jnp.array([3, 5]), jnp.ones(2))
     assert float(f.value(params, padded)) == pytest.approx(float(f.value(params, exact)), abs=1e-6)
@@ -128,6 +130,7 @@ def test_with_replacement_batches_repeat_and_without_they_do_not(problem) -> Non
         jnp.int32(0),
         jnp.int32(size),
         size,
+        jnp.int32(0),
         jnp.int32(0),
         jax.random.key(0),
     )

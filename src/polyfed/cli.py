@@ -174,6 +174,49 @@ def algorithms(
     out.print(table)
 
 
+@app.command()
+def reproduce(
+    name: Annotated[str | None, typer.Argument(help="A figure such as flix/fig2, or a paper such as flix.")] = None,
+    listing: Annotated[bool, typer.Option("--list", help="List the experiments.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="A small version: one dataset, fewer rounds.")] = False,
+    folder: Annotated[Path, typer.Option("--out", "-o", help="Where the results go.")] = Path("runs/papers"),
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Reproduce a paper's figure: its data, its picture, and whether its claims hold."""
+    from polyfed.papers import reproduce as run_experiments
+    from polyfed.papers import reproduce_list
+
+    if listing or name is None:
+        rows = reproduce_list()
+        if as_json:
+            print(json.dumps(rows, indent=1))
+            return
+        table = Table(box=None, pad_edge=False)
+        table.add_column("name", style="bold")
+        table.add_column("what it shows")
+        for row in rows:
+            table.add_row(row["name"], escape(row["title"]))
+        out.print(table)
+        return
+
+    def say(what: str, done: int, total: int) -> None:
+        if not (quiet or as_json):
+            err.print(f"[dim]{escape(what)}: {done} of {total}[/]", highlight=False)
+
+    found = run_experiments(name, folder, quick, say)
+    if as_json:
+        claims = {e.name: [dataclasses.asdict(claim) for claim in outcome.claims] for e, _, outcome in found}
+        print(json.dumps(claims, indent=1))
+        return
+    for chosen, place, outcome in found:
+        out.print(f"[bold]{escape(chosen.name)}[/]: {escape(chosen.title)}", highlight=False)
+        for claim in outcome.claims:
+            mark = "[green]holds[/]" if claim.passed else "[red]does not hold[/]"
+            out.print(f"  {mark}: {escape(claim.text)} [dim]({escape(claim.measured)})[/]", highlight=False)
+        out.print(f"  {escape(str(place))}", soft_wrap=True, highlight=False)
+
+
 @data_app.command("list")
 def data_list(as_json: AsJson = False) -> None:
     """List the data sources that a config can name."""
@@ -273,6 +316,9 @@ def main() -> None:
 
     logging.basicConfig(format="%(message)s", level=logging.WARNING)
     warnings.filterwarnings("ignore", category=RuntimeWarning, module="polyfed")
+    warnings.showwarning = lambda message, *_, **__: err.print(
+        f"[yellow]warning[/]: {escape(str(message))}", soft_wrap=True, highlight=False
+    )
     arguments = sys.argv[1:]
     commands = [command.name or command.callback.__name__ for command in app.registered_commands if command.callback]
     commands += [group.name for group in app.registered_groups if group.name]

@@ -66,12 +66,12 @@ class Config:
         """How the fine-tuned model is made, for this algorithm."""
         if self.run.finetune_steps == 0:
             return None
-        lr = self.run.finetune_lr
-        if lr is None:
-            chosen = getattr(algorithm, "lr", 0.05)
-            lr = chosen.initial if isinstance(chosen, Decay) else chosen
-        if not isinstance(lr, int | float) or lr <= 0:
-            raise PolyfedError(f"{self.where}: run.finetune_lr must be given, a number above 0; found {lr!r}")
+        chosen = getattr(algorithm, "lr", None)
+        if isinstance(chosen, Decay):
+            chosen = chosen.initial
+        if self.run.finetune_lr is not None:
+            chosen = self.run.finetune_lr
+        lr = chosen if isinstance(chosen, int | float) else FineTune.lr
         return FineTune(self.run.finetune_steps, float(lr), self.run.finetune_batch)  # pyright: ignore
 
     def resolved(self, method: Method) -> dict[str, Any]:
@@ -222,6 +222,8 @@ def _hyper_parameters(name: Any) -> set[str]:
 
 def _schedule(value: Any, key: str) -> Any:
     """A table {initial, rate} or {scale, offset} is a schedule; a list is a tuple."""
+    if isinstance(value, Mapping) and key.endswith(".compressor"):
+        return dict(value)
     if isinstance(value, Mapping):
         for kind in (Decay, Inverse):
             if set(value) == {f.name for f in dataclasses.fields(kind)}:

@@ -65,6 +65,8 @@ class Objective:
     size: jax.Array
     longest: int
     """The size of the largest client: the bound of any pass over a client's rows."""
+    client: jax.Array
+    """The client's place in the federation."""
     round: jax.Array
     """The number of the round, 0 for the first."""
     shared_key: jax.Array
@@ -80,14 +82,25 @@ class Objective:
             self._pass(jax.grad(self.problem.batch_loss), params, batch), jax.grad(self.problem.ridge)(params)
         )
 
+    def own(self, value: Any) -> Any:
+        """This client's value of a hyper-parameter that is one number for all, or a vector with one for each."""
+        return value[self.client] if jnp.ndim(value) == 1 else value
+
     def weight(self, weighting: str) -> jax.Array | float:
         """The client's weight in a mean over clients: its number of rows ("size"), or one for all ("uniform")."""
         return self.size.astype(jnp.result_type(float)) if weighting == "size" else 1.0
 
     def train(
-        self, step: Callable[[Any, Batch | None], Any], carry: Any, key: jax.Array, batching: Batching
+        self,
+        step: Callable[[Any, Batch | None], Any],
+        carry: Any,
+        key: jax.Array,
+        batching: Batching,
+        count: jax.Array | None = None,
     ) -> tuple[Any, jax.Array]:
         """Run `carry = step(carry, batch)` over the client's batches; also return how many steps that took.
+
+        `count`, which may be drawn, takes the place of the batching's own number of steps.
 
         The batch is None where a step takes all of the client's rows, which is what `value` and `grad` read it as.
         """
@@ -95,6 +108,7 @@ class Objective:
         whole = batching.size == "full" or (batching.size >= self.longest and not batching.replace)
         per_epoch = (self.size + size - 1) // size
         steps = batching.steps if batching.epochs is None else batching.epochs * per_epoch
+        steps = steps if count is None else count
         if batching.replace and not whole:
             size = int(batching.size)
 

@@ -12,13 +12,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from polyfed import randomness, trees
+from polyfed import randomness, reference, trees
 from polyfed.data import Federation
 from polyfed.errors import PolyfedError
 from polyfed.losses import get_loss
 from polyfed.memory import aligned
+from polyfed.mixing import mixing_weights
 from polyfed.models import Architecture, Model, Params
 from polyfed.objective import Batch, Examples, Objective
+from polyfed.reference import Constants, LocalModels, Reference
 from polyfed.startup import start
 
 DType = Literal["float32", "float64"]
@@ -64,6 +66,9 @@ class Problem:
         else:
             self.model = model.build(federation.feature_shape, self.loss.outputs(federation))
         self._check_output()
+        self._local_models: dict[float, LocalModels] = {}
+        self.references: dict[bytes, Reference] = {}
+        """The solved problems, by their mixing weights."""
         self.programs: dict[Any, Any] = {}
         """What the engine compiled and placed for this problem, by what it depends on."""
 
@@ -147,6 +152,29 @@ class Problem:
         with precision(_dtype_of(params)):
             return jax.tree.map(np.asarray, self._objective(client, split).grad(params))
 
+    @cached_property
+    def constants(self) -> Constants:
+        """Smoothness L_i and strong convexity mu_i of every client's objective; for linear models."""
+        return reference.constants(self)
+
+    def local_models(self, tolerance: float = 1e-12) -> LocalModels:
+        """The pure local models x_i* = argmin f_i, with the gradient norms that were reached."""
+        if tolerance not in self._local_models:
+            self._local_models[tolerance] = reference.local_models(self, tolerance)
+        return self._local_models[tolerance]
+
+    def solve(self, alpha: Any = 1.0, tolerance: float = 1e-12) -> Reference:
+        """The minimiser of (1/n) sum_i f_i(alpha_i x + (1 - alpha_i) x_i*), to a gradient norm of `tolerance`.
+
+        Histories of runs on this problem with this alpha then have the columns `gap`, `grad_norm2` and `distance`.
+        """
+        weights = mixing_weights(alpha, self.federation)
+        key = weights.tobytes()
+        if key not in self.references:
+            local = None if np.all(weights == 1) else self.local_models()
+            self.references[key] = reference.solve(self, weights, local, tolerance)
+        return self.references[key]
+
     def _objective(self, client: str, split: str) -> Objective:
         index, part = self.federation.index(client), self.federation.split(split)
         rows = slice(part.offsets[index], part.offsets[index + 1])
@@ -155,7 +183,7 @@ class Problem:
         count = int(rows.stop - rows.start)
         examples = Examples(jnp.asarray(_cast(part.x[rows])), jnp.asarray(_cast(self._targets[split][rows])))
         zero = jnp.asarray(0)
-        return Objective(self, examples, zero, jnp.asarray(count), count, zero, jax.random.key(0))
+        return Objective(self, examples, zero, jnp.asarray(count), count, jnp.asarray(index), zero, jax.random.key(0))
 
     def _example(self) -> jax.ShapeDtypeStruct:
         """The shape of a batch of two examples, as the model sees it."""

@@ -37,7 +37,7 @@ class RunSettings:
     finetune_steps: int = 10
     """steps of local fine-tuning of the global model, for its evaluation; 0: none"""
     finetune_lr: float | None = None
-    """its stepsize; by default the algorithm's lr"""
+    """its stepsize; by default the algorithm's lr where that is a number, else 0.05"""
     finetune_batch: int | str = 20
     """its rows per step, or "full" """
     save_models: bool = True

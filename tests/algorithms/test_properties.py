@@ -16,7 +16,7 @@ from polyfed.engine.participation import sampling
 from polyfed.engine.simulation import Simulation
 from tests.conftest import unequal_clients
 
-SMALL = {"local_steps": 3, "batch": 4, "lr": 0.1}
+SMALL = {"local_steps": 3, "batch": 4, "lr": 0.1, "p": 0.3, "plm_epochs": 2}
 ROUNDS = 4
 
 
@@ -78,7 +78,7 @@ def test_chunks_and_devices_change_nothing_beyond_rounding(problem, method, part
 def test_float32_agrees_with_float64_to_its_precision(problem, method) -> None:
     single, double = run(problem, method, dtype="float32"), run(problem, method)
     for low, high in zip(outcome(single)[:-1], outcome(double)[:-1], strict=True):
-        np.testing.assert_allclose(low, high, atol=2e-5)
+        np.testing.assert_allclose(low, high, rtol=2e-4, atol=2e-5)
     assert single.simulation.bits_up == double.simulation.bits_up / 2
     assert all(leaf.dtype == np.float32 for leaf in jax.tree.leaves(single.personal(0)))
     assert all(leaf.dtype == np.float64 for leaf in jax.tree.leaves(double.personal(0)))
@@ -122,7 +122,8 @@ def test_bits_are_counted_exactly_where_something_is_sent(problem, method) -> No
     simulation.prepare()
     assert simulation.bits_up == simulation.bits_down == 0
     simulation.advance(2)
-    assert simulation.bits_up == 2 * 3 * simulation.wire_up
+    if simulation.wire_up:  # else the messages are compressed, and say themselves what they take
+        assert simulation.bits_up == 2 * 3 * simulation.wire_up
     if method.absorb is None:
         assert simulation.bits_down == 2 * 3 * simulation.wire_down
     communicates = simulation.global_params is not None
@@ -147,7 +148,7 @@ def test_a_client_whose_update_is_not_finite_is_left_out(method) -> None:
     """One client's inputs overflow: the others go on as if it were not there, and its state stays what it was."""
     clients = unequal_clients()
     x, y = clients["site-2"]["train"]
-    clients["site-2"]["train"] = (x * 1e200, y)
+    clients["site-2"]["train"] = (np.sign(x) * 1e308, y)
     broken = pf.Problem(pf.Federation.from_arrays(clients, classes=3), pf.models.mlp([4]), "softmax", l2=0.01)
     simulation = Simulation(broken, method, dtype="float64")
     start = jax.tree.map(lambda leaf: leaf[2], simulation.client_state)

@@ -251,6 +251,24 @@ def test_own_data_in_a_table(tmp_path: Path) -> None:
     assert "Traceback" not in refused.stderr
 
 
+def test_explicit_mixtures_from_a_config(config: Path, tmp_path: Path) -> None:
+    text = CONFIG.replace('name = "scaffold"', 'name = "scafflix"\nalpha = 0.3').replace("local_steps = 4\n", "")
+    (tmp_path / "mix.toml").write_text(text.replace("lr = 0.05", "p = 0.2").replace("batch = 8", 'batch = "full"'))
+    polyfed("run", "mix.toml", "-q", cwd=tmp_path)
+    with (tmp_path / "runs/mix/clients.csv").open() as file:
+        assert {round(float(row["own_share"]), 6) for row in csv.DictReader(file)} == {0.7}
+    assert (tmp_path / "runs/mix/models/personal.safetensors").exists()
+    done = polyfed("run", "mix.toml", "--overwrite", "-q", "--set", "algorithm.lr=9.0", cwd=tmp_path, check=None)
+    assert "is above" in done.stderr
+    assert "Theorem 1 allows" in " ".join(done.stderr.split())
+    assert "Traceback" not in done.stderr
+
+
+def test_reproductions_are_listed_and_misspelt_ones_suggested(tmp_path: Path) -> None:
+    assert "scafflix/fig1" in polyfed("reproduce", "--list", cwd=tmp_path).stdout
+    assert "did you mean 'flix/fig2'" in polyfed("reproduce", "flix/figg2", cwd=tmp_path, check=2).stderr
+
+
 def test_lists(tmp_path: Path) -> None:
     assert "fedprox" in polyfed("algorithms", cwd=tmp_path).stdout
     assert "server_optimizer" in polyfed("algorithms", "fedavg", cwd=tmp_path).stdout

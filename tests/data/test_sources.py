@@ -199,7 +199,7 @@ def test_wrong_names_and_options_are_refused(name, options, message):
 
 def test_every_source_has_a_description_and_importing_them_is_light():
     assert list(data.sources()) == [
-        "synthetic", "quadratics", "sines", "digits", "csv", "parquet", "folder", "federation",
+        "synthetic", "quadratics", "sines", "digits", "libsvm", "csv", "parquet", "folder", "federation",
     ]  # fmt: skip
     assert all(text and "\n" not in text for text, _ in data.sources().values())
     heavy = "import polyfed.data, sys; print([m for m in ('pandas', 'sklearn', 'pyarrow') if m in sys.modules])"

@@ -35,14 +35,16 @@ class Upload:
     """All that leaves a client in a round.
 
     The server receives the sum over clients of `weight * values`, and of `weight`. A weight that is a plain number is
-    the same for all and need not travel: the server counts the uploads. `bits` is what a compressed message takes;
-    without it the values count in full. `steps` is the number of local iterations: bookkeeping, which does not travel.
+    the same for all and need not travel: the server counts the uploads. `bits` is what a message takes in all that is
+    not sent as it stands; without it, what is there is counted. `steps` is the number of local iterations: bookkeeping,
+    which does not travel. A `silent` client neither sends nor receives; its values must be zero.
     """
 
     values: Tree
     weight: jax.Array | float = 1.0
     bits: jax.Array | None = None
     steps: jax.Array | int = 1
+    silent: jax.Array | bool = False
 
 
 @jax.tree_util.register_dataclass
@@ -74,6 +76,10 @@ class Algorithm(ABC):
     absorb: Callable[..., State] | None = None
     """`absorb(state, broadcast, f) -> state`: what a participant does with the new server's broadcast."""
 
+    resolve: Callable[..., Any] | None = None
+    """`resolve(problem) -> algorithm`: fill in what follows from the problem, such as a theorem's stepsize."""
+    mixture: bool = False
+    """Whether clients deploy alpha x + (1 - alpha) x_i*, and the method minimises the mean of f_i there."""
     own_share: Callable[..., jax.Array] | None = None
     """`own_share(state) -> number in [0, 1]`: the share of the client's own model in what it deploys."""
 
@@ -131,7 +137,7 @@ def algorithm(name: str) -> Callable[[type[T]], type[T]]:
 def is_traced(field: dataclasses.Field[Any]) -> bool:
     """Whether a hyper-parameter is a number that a compiled program takes as an input."""
     written = field.type if isinstance(field.type, str) else getattr(field.type, "__name__", str(field.type))
-    return written.split(" ")[0] in ("float", "Schedule")
+    return written.split(" ")[0] in ("float", "Schedule", "Compressor")
 
 
 def get_algorithm(name: str) -> type[Algorithm]:

@@ -28,27 +28,34 @@ class Averaged(NamedTuple):
     optimizer: Any
 
 
-def optimizer(method: Any) -> optax.GradientTransformation:
-    """The transformation that a method's `server_optimizer` and `server_lr` name."""
-    if isinstance(method.server_optimizer, str):
-        return getattr(optax, method.server_optimizer)(method.server_lr)
-    return method.server_optimizer
+def optimizer(kind: ServerOptimizer, lr: Any) -> optax.GradientTransformation:
+    """The transformation that a method's `server_optimizer` names, with this stepsize."""
+    return getattr(optax, kind)(lr) if isinstance(kind, str) else kind
 
 
 def start(method: Any, params: Tree) -> Averaged:
-    return Averaged(params, optimizer(method).init(params))
+    return Averaged(params, optimizer(method.server_optimizer, method.server_lr).init(params))
 
 
 def step(method: Any, server: Averaged, mean_update: Tree) -> Averaged:
     """One step of the optimiser on the pseudo-gradient -mean_update; SGD with stepsize 1 is plain averaging."""
-    updates, state = optimizer(method).update(trees.scale(-1.0, mean_update), server.optimizer, server.params)
+    return descend(method.server_optimizer, method.server_lr, server, trees.scale(-1.0, mean_update))
+
+
+def descend(kind: ServerOptimizer, lr: Any, server: Averaged, gradient: Tree) -> Averaged:
+    """One step of the optimiser along a gradient."""
+    updates, state = optimizer(kind, lr).update(gradient, server.optimizer, server.params)
     return Averaged(optax.apply_updates(server.params, updates), state)
 
 
 def check(method: Any) -> None:
+    check_name(method)
+    checks.number(method, "server_lr", above=True)
+
+
+def check_name(method: Any) -> None:
     name = method.server_optimizer
     if isinstance(name, str) and name not in NAMES:
         raise PolyfedError(f"{method.name}: unknown server_optimizer '{name}'{suggestion(name, NAMES)}")
     if not isinstance(name, str | optax.GradientTransformation):
         raise PolyfedError(f"{method.name}: server_optimizer must be a name or an Optax transformation, found {name!r}")
-    checks.number(method, "server_lr", above=True)

@@ -98,6 +98,7 @@ class Contribution(NamedTuple):
     weight: jax.Array
     steps: jax.Array
     bits: jax.Array
+    silent: jax.Array
 
 
 @dataclass(frozen=True)
@@ -138,7 +139,7 @@ class Round:
         server = trees.where(count > 0, method.update(carry.server, whole), carry.server)
         newcomers = jnp.zeros((), jnp.int32)
         if method.absorb is not None:
-            newcomers = self._newcomers(data, number, all_clients, all_taken)
+            newcomers = lax.psum(self._newcomers(data, number, clients, taken & ~total.silent), AXIS)
             states = self._absorb(method, method.broadcast(server), data, number, clients, good, states)
         bad = lax.all_gather(taken & ~good, AXIS)
         tally = carry.tally
@@ -147,7 +148,7 @@ class Round:
             states if self.sampling.full else store.put(carry.clients, all_clients, all_taken, states),
             carry.excluded.at[all_clients].add(bad.astype(jnp.int32), mode="drop"),
             Tally(
-                tally.participants + jnp.sum(all_taken, dtype=jnp.int32),
+                tally.participants + lax.psum(jnp.sum(taken & ~total.silent, dtype=jnp.int32), AXIS),
                 tally.newcomers + newcomers,
                 tally.iterations + lax.pmax(total.steps, AXIS),
                 tally.bits.plus(total.bits),
@@ -159,9 +160,8 @@ class Round:
         """The client's objective in a round."""
         shared = randomness.purpose_key(data.seed, Purpose.SERVER, number)
         start, size = data.train.starts[client], data.train.sizes[client]
-        return Objective(
-            self.problem, data.train.examples, start, size, self.longest, jnp.asarray(number, jnp.int32), shared
-        )
+        number = jnp.asarray(number, jnp.int32)
+        return Objective(self.problem, data.train.examples, start, size, self.longest, client, number, shared)
 
     def prepare(self, method: Algorithm, clients: State, data: Data) -> State:
         """What every client does alone before the first round."""
@@ -191,9 +191,9 @@ class Round:
         return everyone[device], taken[device], everyone, taken
 
     def _newcomers(self, data: Data, number: jax.Array, clients: jax.Array, taken: jax.Array) -> jax.Array:
-        """How many participants took no part in the round before, and so do not hold the current broadcast."""
+        """How many of these took no part in the round before, and so do not hold the current broadcast."""
         if self.sampling.full:
-            return jnp.where(number == 0, self.layout.population, 0).astype(jnp.int32)
+            return jnp.where(number == 0, jnp.sum(taken, dtype=jnp.int32), 0)
         before, there, _ = self.sampling.cohort(data.seed, number - 1, jnp.arange(self.sampling.capacity))
         ordered = jnp.sort(jnp.where(there & (number > 0), before, -1))
         again = ordered[jnp.searchsorted(ordered, clients).clip(0, ordered.size - 1)] == clients
@@ -205,7 +205,7 @@ class Round:
         """Run `work` on this device's clients, chunk by chunk, and keep the sum of what they send."""
         one, _ = jax.eval_shape(work, clients[0], jax.tree.map(lambda leaf: leaf[0], states))
         zero: Contribution = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), one)
-        zero = zero._replace(bits=jnp.zeros(self.slots, jnp.uint32))
+        zero = zero._replace(bits=jnp.zeros(self.slots, jnp.uint32), silent=jnp.zeros(self.slots, bool))
 
         def body(
             index: jax.Array, carry: tuple[Contribution, State, jax.Array]
@@ -222,12 +222,8 @@ class Round:
                     jax.tree.map(lambda t, leaf: t + jnp.sum(keep(fine, leaf), axis=0), total.values, sent.values),
                     total.weight + jnp.sum(keep(fine, sent.weight)),
                     jnp.maximum(total.steps, jnp.max(keep(mine, sent.steps))),
-                    lax.dynamic_update_slice_in_dim(
-                        total.bits,
-                        jnp.where(mine, sent.bits, lax.dynamic_slice_in_dim(total.bits, first, self.chunk)),
-                        first,
-                        0,
-                    ),
+                    self._fill(total.bits, mine, sent.bits, first),
+                    self._fill(total.silent, mine, sent.silent, first),
                 ),
                 update_tree(states, jax.tree.map(lambda n, o: select(fine, n, o), new, old), first),
                 lax.dynamic_update_slice_in_dim(good, seen, first, 0),
@@ -260,6 +256,11 @@ class Round:
             return update_tree(states, jax.tree.map(lambda n, o: select(fine, n, o), new, old), first)
 
         return lax.fori_loop(0, self._pieces(good), body, states)
+
+    def _fill(self, values: jax.Array, mine: jax.Array, new: jax.Array, first: jax.Array) -> jax.Array:
+        """The slots' values with those of one chunk put in."""
+        old = lax.dynamic_slice_in_dim(values, first, self.chunk)
+        return lax.dynamic_update_slice_in_dim(values, jnp.where(mine, new, old), first, 0)
 
     def _pieces(self, taken: jax.Array) -> jax.Array | int:
         """How many chunks have work: all, unless the cohort's size is drawn."""
@@ -297,14 +298,16 @@ def contribution(upload: Upload) -> Contribution:
         upload.values if plain else trees.scale(weight, upload.values),
         jnp.asarray(weight, jnp.result_type(float)),
         jnp.asarray(upload.steps, jnp.int32),
-        jnp.asarray(0 if upload.bits is None else upload.bits, jnp.uint32),
+        jnp.where(upload.silent, 0, jnp.asarray(0 if upload.bits is None else upload.bits)).astype(jnp.uint32),
+        jnp.asarray(upload.silent, bool),
     )
 
 
 def wire_bits(upload: Upload) -> int:
-    """The bits of an upload that follow from its shapes."""
-    weight = 0 if isinstance(upload.weight, int | float) else trees.bits(upload.weight)
-    return weight + (trees.bits(upload.values) if upload.bits is None else 0)
+    """The bits of an upload that follow from its shapes; none where it says itself what it takes."""
+    if upload.bits is not None:
+        return 0
+    return trees.bits(upload.values) + (0 if isinstance(upload.weight, int | float) else trees.bits(upload.weight))
 
 
 def keep(mask: jax.Array, leaf: jax.Array) -> jax.Array:

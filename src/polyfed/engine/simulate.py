@@ -9,7 +9,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, is_dataclass
+from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,9 @@ from polyfed.engine.measure import FineTune
 from polyfed.engine.result import Result
 from polyfed.engine.simulation import COUNTERS, Metrics, Simulation
 from polyfed.errors import PolyfedError
+from polyfed.mixing import mixing_weights
 from polyfed.problem import DType, Init, Problem
+from polyfed.reference import Distance
 
 log = logging.getLogger("polyfed")
 PACE = 0.5
@@ -74,7 +76,7 @@ def simulate(
         devices=devices,
         chunk=chunk,
     )
-    identity = _identity(problem, algorithm, participation, seed, init, dtype) if resume or checkpoint else {}
+    identity = _identity(problem, simulation.method, participation, seed, init, dtype) if resume or checkpoint else {}
     rows = (
         checkpoints.kept_rows(_resumed(simulation, Path(resume), identity), eval_every, rounds)
         if resume is not None
@@ -96,9 +98,10 @@ def simulate(
             }
             checkpoints.save(Path(checkpoint), simulation.round, simulation.state(), meta)
 
+    distance = _distance(simulation)
     if not rows:
         simulation.prepare()
-        rows.append(_row(simulation, finetune))
+        rows.append(_row(simulation, finetune, distance))
         if progress:
             progress(simulation, rows[-1])
     diverged, known = None, simulation.excluded
@@ -112,7 +115,7 @@ def simulate(
                 diverged = f"no client's update was finite by round {simulation.round}"
             row = None
             if simulation.round == rounds or simulation.round % eval_every == 0:
-                row = _row(simulation, finetune)
+                row = _row(simulation, finetune, distance)
                 rows.append(row)
                 if not diverged and not np.isfinite(row["objective"]):
                     diverged = f"the objective is {row['objective']} at round {simulation.round}"
@@ -128,7 +131,7 @@ def simulate(
     return Result(simulation, rows, diverged, interrupted=simulation.round < rounds and not diverged)
 
 
-def _row(simulation: Simulation, finetune: FineTune | None) -> dict[str, Any]:
+def _row(simulation: Simulation, finetune: FineTune | None, distance: Distance | None) -> dict[str, Any]:
     """The history's row: counters and the means over all clients."""
     metrics = simulation.measure()
     if finetune is not None and "global" in metrics:
@@ -140,7 +143,19 @@ def _row(simulation: Simulation, finetune: FineTune | None) -> dict[str, Any]:
         "seconds": simulation.seconds,
         "objective": float(np.mean(own["loss"] + own["ridge"])),
     }
+    if distance is not None:
+        row |= distance(simulation.global_params)
     return row | _means(metrics)
+
+
+def _distance(simulation: Simulation) -> Distance | None:
+    """How to measure the way to the reference solution, where the problem has been solved for this method's alpha."""
+    problem, method = simulation.problem, simulation.method
+    if simulation.global_params is None or getattr(method, "plm_epochs", None) is not None:
+        return None
+    alpha = mixing_weights(getattr(method, "alpha", 1.0) if method.mixture else 1.0, problem.federation)
+    reference = problem.references.get(alpha.tobytes())
+    return None if reference is None else Distance(problem, reference)
 
 
 def _means(metrics: Metrics) -> dict[str, float]:
@@ -213,7 +228,9 @@ def _identity(
 
 def _plain(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
-        return asdict(value)
+        return {"kind": type(value).__name__, **{name: _plain(inner) for name, inner in vars(value).items()}}
+    if isinstance(value, np.ndarray):
+        return value.tolist()
     return value if isinstance(value, str | int | float | bool | None) else repr(value).split(" at 0x")[0]
 
 

@@ -44,6 +44,9 @@ class Simulation:
         if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**32:
             raise PolyfedError(f"seed must be a whole number from 0 to 2^32 - 1, found {seed!r}")
         method.check()
+        if method.resolve is not None:
+            method = method.resolve(problem)
+        _check_lengths(method, len(problem))
         self.problem, self.method, self.seed = problem, method, seed
         self.dtype: DType = dtype
         self.sampling = sampling(participation, len(problem))
@@ -52,7 +55,7 @@ class Simulation:
         self.seconds = 0.0
         with precision(dtype):
             real = jnp.result_type(float)
-            traced: Algorithm = jax.tree.map(lambda leaf: jnp.asarray(leaf, real), method)
+            traced: Algorithm = jax.tree.map(lambda leaf: _number(leaf, real), method)
             data, splits = resident(problem, self.layout, seed)
             self.programs = Programs(problem, traced, self.layout, self.sampling, chunk, data, splits)
             params = problem.init(init, seed)
@@ -221,6 +224,20 @@ class Simulation:
 
         jax.eval_shape(look, self._carry.server, self._carry.clients)
         return found[0], found[1], found[2]
+
+
+def _number(leaf: Any, real: Any) -> jax.Array:
+    """A hyper-parameter as an array: whole numbers stay whole."""
+    return jnp.asarray(leaf, real if np.asarray(leaf).dtype.kind == "f" else jnp.int32)
+
+
+def _check_lengths(method: Algorithm, clients: int) -> None:
+    """A hyper-parameter that is a vector must have one value for each client."""
+    for where, leaf in jax.tree_util.tree_flatten_with_path(method)[0]:
+        if np.ndim(leaf) > 1 or (np.ndim(leaf) == 1 and len(leaf) != clients):
+            name = jax.tree_util.keystr(where, simple=True, separator=".")
+            found = f"{len(leaf)} values" if np.ndim(leaf) == 1 else f"shape {np.shape(leaf)}"
+            raise PolyfedError(f"{method.name}: {name} has {found}, expected one for each of {clients} clients")
 
 
 def _numpy(tree: Any) -> Any:

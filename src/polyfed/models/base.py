@@ -17,6 +17,8 @@ class Model:
 
     init: Callable[[jax.Array], Params]
     apply: Callable[[Params, jax.Array], jax.Array]
+    design: Callable[[Any], Any] | None = None
+    """For a model that is linear in its parameters: the examples as the rows that multiply them."""
     start: str = "random"
     """Where training starts unless the run says otherwise: "random" (init's draw) or "zeros"."""
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from polyfed.errors import PolyfedError, suggestion
 from polyfed.models.base import Model
@@ -31,7 +32,11 @@ class Linear:
         def apply(params: Layer, x: jax.Array) -> jax.Array:
             return _affine(params, x.reshape(x.shape[0], -1))
 
-        return Model(init, apply, start="zeros")
+        def design(x: np.ndarray) -> np.ndarray:
+            rows = x.reshape(len(x), -1).astype(np.float64) / (255 if x.dtype == np.uint8 else 1)
+            return np.hstack([rows, np.ones((len(rows), 1))]) if self.bias else rows
+
+        return Model(init, apply, design, start="zeros")
 
 
 @dataclass(frozen=True)

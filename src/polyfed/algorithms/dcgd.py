@@ -1,0 +1,137 @@
+"""DCGD on the FLIX objective: gradient descent whose clients send compressed gradients."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import jax
+import numpy as np
+from jax.flatten_util import ravel_pytree
+
+from polyfed import compress, theory, trees
+from polyfed.algorithms import checks, mixture
+from polyfed.algorithms.base import Algorithm, Total, Upload, algorithm
+from polyfed.algorithms.mixture import Mixture
+from polyfed.compress import Compressor
+from polyfed.errors import PolyfedError
+from polyfed.objective import Batching, Objective
+from polyfed.trees import Tree
+
+if TYPE_CHECKING:
+    from polyfed.problem import Problem
+
+
+class CompressedServer(NamedTuple):
+    """x."""
+
+    params: Tree
+
+
+class DcgdState(NamedTuple):
+    """The client's mixture, and the error that a biased compressor left behind."""
+
+    mixture: Mixture
+    error: Any
+
+
+@algorithm("dcgd")
+class DCGD(Algorithm):
+    """Compressed gradient descent on FLIX: each client sends C_i(alpha_i grad f_i(T_i(x))).
+
+    Gasanov et al. 2022, Algorithm 2. With the biased Top-k it keeps an error memory (error feedback), as an extra.
+    """
+
+    alpha: float | str | list[float] = 0.5
+    """alpha_i, the weight of the GLOBAL model: a number, one for each client, a column of the data or a rule"""
+    compressor: Compressor | str | dict[str, Any] = "identity"
+    """C_i, such as {name = "rand_k", k = 10}; k may have one value for each client"""
+    lr: float | None = None
+    """gamma, the server's stepsize; by default the largest of Theorem 4 (6 without strong convexity)"""
+    batch: int | Literal["full"] = "full"
+    """rows per gradient, or "full" """
+    replace: bool = False
+    """draw batches with replacement"""
+    plm_tolerance: float = 1e-12
+    """the gradient norm to which the pure local models x_i* are computed (convex problems)"""
+    plm_epochs: int | None = None
+    """compute x_i* by so many epochs of SGD instead (nets)"""
+    plm_lr: float = 0.1
+    """the stepsize of those epochs"""
+    plm_batch: int | Literal["full"] = 20
+    """the rows per step of those epochs"""
+    plm: bool = True
+    """compute pure local models; switched off by itself where alpha = 1 for all"""
+    mixture = True
+
+    def check(self) -> None:
+        mixture.check(self)
+        compress.make(self.compressor)
+        if self.lr is not None:
+            checks.number(self, "lr", above=True)
+
+    def resolve(self, problem: Problem) -> DCGD:
+        alpha, compressor, size = mixture.weights(self, problem), compress.make(self.compressor), sizes(problem)
+        compressor.check(size)
+        changes = {
+            "alpha": mixture.compact(alpha),
+            "plm": self.plm and bool(np.any(alpha < 1)),
+            "compressor": compressor,
+        }
+        if compressor.biased:
+            if self.lr is None:
+                raise PolyfedError(f"{self.name}: lr must be given with the biased compressor {compressor.name}")
+        elif self.lr is None or problem.model.design is not None:
+            found = mixture.constants(self, problem, "lr")
+            regime = "strong" if np.all(found.convexity > 0) else "convex"
+            limit = theory.dcgd_stepsize(found.smoothness, alpha, compressor.omega(size), regime)
+            if self.lr is None:
+                changes["lr"] = limit if np.isfinite(limit) else 1.0
+            else:
+                mixture.warn_above(self, "lr", self.lr, limit, "Theorem 4" if regime == "strong" else "Theorem 6")
+        return dataclasses.replace(self, **changes)
+
+    def init_server(self, params: Tree) -> CompressedServer:
+        return CompressedServer(params)
+
+    def init_client(self, params: Tree) -> DcgdState:
+        biased = compress.make(self.compressor).biased
+        return DcgdState(mixture.blank(params), trees.zeros_like(params) if biased else None)
+
+    def prepare(self, state: DcgdState, f: Objective, key: jax.Array) -> DcgdState:
+        return state._replace(mixture=mixture.prepared(self, state.mixture, f, key))
+
+    def broadcast(self, server: CompressedServer) -> Tree:
+        return server.params  # line 2
+
+    def local(self, x: Tree, state: DcgdState, f: Objective, key: jax.Array) -> tuple[Upload, DcgdState]:
+        batching = Batching(self.batch, 1, None, self.replace)
+        gradient = mixture.gradient(x, state.mixture, f, key, batching)  # line 4
+        if state.error is not None:
+            gradient = trees.add(gradient, state.error)
+        message, bits = compressed(self.compressor, f, key, gradient)  # line 5
+        if state.error is not None:
+            state = state._replace(error=trees.subtract(gradient, message))
+        return Upload(message, bits=bits, silent=state.mixture.alpha == 0), state
+
+    def update(self, server: CompressedServer, total: Total) -> CompressedServer:
+        return CompressedServer(trees.descend(server.params, self.lr, total.mean))  # lines 6, 7
+
+    def personal(self, server: CompressedServer, state: DcgdState) -> Tree:
+        return mixture.deployed(server.params, state.mixture)
+
+    def own_share(self, state: DcgdState) -> jax.Array:
+        return 1 - state.mixture.alpha
+
+
+def compressed(compressor: Any, f: Objective, key: jax.Array, tree: Tree) -> tuple[Tree, Any]:
+    """C_i of a tree as one vector, and the bits of the message; the client's own C_i where clients differ."""
+    vector, unravel = ravel_pytree(tree)
+    mine = jax.tree.map(f.own, compressor)
+    message = mine(jax.random.fold_in(key, 1), vector)
+    return unravel(message), mine.bits(vector.size, 8 * vector.dtype.itemsize)
+
+
+def sizes(problem: Problem) -> int:
+    """The number of parameters."""
+    return trees.count(jax.eval_shape(problem.init))

@@ -1,0 +1,160 @@
+"""DIANA on the FLIX objective: compressed differences to a memory, so that compression costs no accuracy."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from polyfed import compress, theory, trees
+from polyfed.algorithms import checks, mixture
+from polyfed.algorithms.base import Algorithm, Total, Upload, algorithm
+from polyfed.algorithms.dcgd import compressed, sizes
+from polyfed.algorithms.mixture import Mixture
+from polyfed.compress import Compressor
+from polyfed.errors import PolyfedError
+from polyfed.objective import Batching, Objective
+from polyfed.trees import Tree
+
+if TYPE_CHECKING:
+    from polyfed.problem import Problem
+
+
+class DianaServer(NamedTuple):
+    """x, and h, the mean of the clients' memories."""
+
+    params: Tree
+    memory: Tree
+
+
+class DianaState(NamedTuple):
+    """The client's mixture, and its memory h_i."""
+
+    mixture: Mixture
+    memory: Tree
+
+
+class DianaUpload(NamedTuple):
+    """The compressed difference; and beta_i times it, which has to be summed apart where the beta_i differ."""
+
+    difference: Tree
+    memory: Any
+
+
+@algorithm("diana")
+class DIANA(Algorithm):
+    """Compressed gradient differences on FLIX: converges to the exact solution where DCGD stops in a neighbourhood.
+
+    Gasanov et al. 2022, Algorithm 3 (Mishchenko et al. 2019).
+    """
+
+    alpha: float | str | list[float] = 0.5
+    """alpha_i, the weight of the GLOBAL model: a number, one for each client, a column of the data or a rule"""
+    compressor: Compressor | str | dict[str, Any] = "identity"
+    """C_i, such as {name = "rand_k", k = 10}; k may have one value for each client"""
+    lr: float | None = None
+    """gamma, the server's stepsize; by default the largest of Theorem 5 (7 without strong convexity)"""
+    beta: float | list[float] | None = None
+    """beta_i, the stepsize of the memory; by default 1 / (1 + omega) with the largest omega_i"""
+    memory: Literal["zero", "gradient"] = "zero"
+    """h_i^0: zero, or the first gradient, which then travels uncompressed"""
+    batch: int | Literal["full"] = "full"
+    """rows per gradient, or "full" """
+    replace: bool = False
+    """draw batches with replacement"""
+    plm_tolerance: float = 1e-12
+    """the gradient norm to which the pure local models x_i* are computed (convex problems)"""
+    plm_epochs: int | None = None
+    """compute x_i* by so many epochs of SGD instead (nets)"""
+    plm_lr: float = 0.1
+    """the stepsize of those epochs"""
+    plm_batch: int | Literal["full"] = 20
+    """the rows per step of those epochs"""
+    plm: bool = True
+    """compute pure local models; switched off by itself where alpha = 1 for all"""
+    mixture = True
+
+    def check(self) -> None:
+        mixture.check(self)
+        compress.make(self.compressor)
+        if self.lr is not None:
+            checks.number(self, "lr", above=True)
+        if isinstance(self.beta, int | float):
+            checks.number(self, "beta", 0.0, 1.0, above=True)
+        checks.choice(self, "memory", "zero", "gradient")
+
+    def resolve(self, problem: Problem) -> DIANA:
+        alpha, compressor, size = mixture.weights(self, problem), compress.make(self.compressor), sizes(problem)
+        compressor.check(size)
+        if compressor.biased:
+            raise PolyfedError(f"{self.name}: needs an unbiased compressor, {compressor.name} is biased; dcgd takes it")
+        omega = np.asarray(compressor.omega(size), np.float64)
+        given = theory.diana_beta(np.max(omega)) if self.beta is None else np.asarray(self.beta, np.float64)
+        beta = float(given) if given.ndim == 0 else given
+        if np.any(given * (1 + omega) > 1 + 1e-9):
+            mixture.warn_above(self, "beta", given, 1 / (1 + omega), "Lemma 4")
+        plm = self.plm and bool(np.any(alpha < 1))
+        changes: dict[str, Any] = {"alpha": mixture.compact(alpha), "plm": plm}
+        if self.lr is None or problem.model.design is not None:
+            found = mixture.constants(self, problem, "lr")
+            regime = "strong" if np.all(found.convexity > 0) else "convex"
+            limit = theory.diana_stepsize(found.smoothness, alpha, omega, beta, regime)
+            if self.lr is None:
+                changes["lr"] = limit if np.isfinite(limit) else 1.0
+            else:
+                mixture.warn_above(self, "lr", self.lr, limit, "Theorem 5" if regime == "strong" else "Theorem 7")
+        return dataclasses.replace(self, **changes, compressor=compressor, beta=beta)
+
+    def init_server(self, params: Tree) -> DianaServer:
+        return DianaServer(params, trees.zeros_like(params))
+
+    def init_client(self, params: Tree) -> DianaState:
+        return DianaState(mixture.blank(params), trees.zeros_like(params))
+
+    def prepare(self, state: DianaState, f: Objective, key: jax.Array) -> DianaState:
+        return state._replace(mixture=mixture.prepared(self, state.mixture, f, key))
+
+    def broadcast(self, server: DianaServer) -> Tree:
+        return server.params  # line 2
+
+    def local(self, x: Tree, state: DianaState, f: Objective, key: jax.Array) -> tuple[Upload, DianaState]:
+        batching = Batching(self.batch, 1, None, self.replace)
+        gradient = mixture.gradient(x, state.mixture, f, key, batching)
+        difference = trees.subtract(gradient, state.memory)  # line 4
+        message, bits = compressed(self.compressor, f, key, difference)  # line 5
+        beta = f.own(self.beta)
+        if self.memory == "gradient":
+            first = f.round == 0
+            message, beta = trees.where(first, difference, message), jnp.where(first, 1.0, beta)
+            bits = jnp.where(first, trees.bits(difference), bits)
+        change = trees.scale(beta, message)
+        apart = np.ndim(self.beta) == 1  # pyright: ignore[reportArgumentType]
+        sent = DianaUpload(message, change if apart else None)
+        upload = Upload(sent, bits=bits * (2 if apart else 1), silent=state.mixture.alpha == 0)
+        return upload, state._replace(memory=trees.add(state.memory, change))  # line 6
+
+    def update(self, server: DianaServer, total: Total) -> DianaServer:
+        mean: DianaUpload = total.mean
+        step = trees.add(server.memory, mean.difference)  # line 8
+        share = total.count / total.population
+        change = mean.memory
+        if change is None:
+            beta: Any = self.beta
+            if (
+                self.memory == "gradient"
+            ):  # in the first round every memory is still zero, and takes the gradient itself
+                beta = jnp.where(trees.squared_norm(server.memory) == 0, 1.0, beta)
+            change = trees.scale(beta, mean.difference)
+        return DianaServer(
+            trees.descend(server.params, self.lr, step),  # line 9
+            trees.add(server.memory, trees.scale(share, change)),  # line 10
+        )
+
+    def personal(self, server: DianaServer, state: DianaState) -> Tree:
+        return mixture.deployed(server.params, state.mixture)
+
+    def own_share(self, state: DianaState) -> jax.Array:
+        return 1 - state.mixture.alpha

@@ -1,0 +1,133 @@
+"""FLIX: explicit mixtures of a global and pure local models, solved by distributed gradient descent."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from polyfed import theory, trees
+from polyfed.algorithms import checks, mixture, server
+from polyfed.algorithms.base import Algorithm, Total, Upload, algorithm
+from polyfed.algorithms.mixture import Mixture
+from polyfed.algorithms.server import Averaged, ServerOptimizer
+from polyfed.objective import Batching, Objective
+from polyfed.trees import Tree
+
+if TYPE_CHECKING:
+    from polyfed.problem import Problem
+
+
+class FlixServer(NamedTuple):
+    """x, the optimiser's state, and the number of rounds so far."""
+
+    params: Tree
+    optimizer: Tree
+    rounds: jax.Array
+
+
+@algorithm("flix")
+class FLIX(Algorithm):
+    """An explicit mixture: the client deploys alpha_i x + (1 - alpha_i) x_i*, x by (stochastic) gradient descent.
+
+    Gasanov et al. 2022, Algorithm 1 (DGD); with batches, sampled clients and an Optax optimiser, its neural version.
+    """
+
+    alpha: float | str | list[float] = 0.5
+    """alpha_i, the weight of the GLOBAL model: a number, one for each client, a column of the data or a rule"""
+    lr: float | None = None
+    """gamma, the server's stepsize; by default 1 / L_alpha (Theorem 2)"""
+    batch: int | Literal["full"] = "full"
+    """rows per gradient, or "full" """
+    replace: bool = False
+    """draw batches with replacement"""
+    start: Literal["init", "average"] = "init"
+    """x^0: where the run starts, or the one-shot average (5), which takes the first round"""
+    server_optimizer: ServerOptimizer = "sgd"
+    """any of Optax's, applied to the mean gradient with stepsize lr"""
+    plm_tolerance: float = 1e-12
+    """the gradient norm to which the pure local models x_i* are computed (convex problems)"""
+    plm_epochs: int | None = None
+    """compute x_i* by so many epochs of SGD instead (nets)"""
+    plm_lr: float = 0.1
+    """the stepsize of those epochs"""
+    plm_batch: int | Literal["full"] = 20
+    """the rows per step of those epochs"""
+    plm: bool = True
+    """compute pure local models; switched off by itself where alpha = 1 for all"""
+    smoothness: float | None = None
+    """L_i, for the weights of the one-shot average; by default measured"""
+    mixture = True
+
+    def check(self) -> None:
+        mixture.check(self)
+        if self.lr is not None:
+            checks.number(self, "lr", above=True)
+        checks.choice(self, "start", "init", "average")
+        server.check_name(self)
+
+    def resolve(self, problem: Problem) -> FLIX:
+        alpha = mixture.weights(self, problem)
+        plm = self.plm and bool(np.any(alpha < 1))
+        changes: dict[str, Any] = {"alpha": mixture.compact(alpha), "plm": plm}
+        if self.lr is None or (self.start == "average" and self.smoothness is None):
+            L = mixture.constants(self, problem, "lr").smoothness
+            changes["smoothness"] = mixture.compact(L)
+            if self.lr is None:
+                limit = theory.gd_stepsize(L, alpha)
+                changes["lr"] = limit if np.isfinite(limit) else 1.0
+        elif problem.model.design is not None and self.server_optimizer == "sgd":
+            limit = theory.gd_stepsize(problem.constants.smoothness, alpha)
+            mixture.warn_above(self, "lr", self.lr, limit, "Theorem 2")
+        if self.start != "average":
+            changes["smoothness"] = None
+        return dataclasses.replace(self, **changes)
+
+    def init_server(self, params: Tree) -> FlixServer:
+        return FlixServer(
+            params, server.optimizer(self.server_optimizer, self.lr).init(params), jnp.zeros((), jnp.int32)
+        )
+
+    def init_client(self, params: Tree) -> Mixture:
+        return mixture.blank(params)
+
+    def prepare(self, state: Mixture, f: Objective, key: jax.Array) -> Mixture:
+        return mixture.prepared(self, state, f, key)
+
+    def broadcast(self, server: FlixServer) -> Tree:
+        return server.params
+
+    def local(self, x: Tree, state: Mixture, f: Objective, key: jax.Array) -> tuple[Upload, Mixture]:
+        gradient = mixture.gradient(x, state, f, key, Batching(self.batch, 1, None, self.replace))  # line 3
+        silent = state.alpha == 0
+        if self.start == "init":
+            return Upload(gradient, silent=silent), state
+        first = f.round == 0  # the one-shot average (5): weights alpha_i^2 L_i
+        weight = jnp.where(first, state.alpha**2 * f.own(self.smoothness), 1.0)
+        bits = trees.bits(x) + jnp.where(first, trees.bits(weight), 0)
+        return Upload(trees.where(first, state.own, gradient), weight, bits=bits, silent=silent), state
+
+    def update(self, server_state: FlixServer, total: Total) -> FlixServer:
+        moved = server.descend(
+            self.server_optimizer, self.lr, Averaged(server_state.params, server_state.optimizer), total.mean
+        )  # line 4
+        rounds = server_state.rounds + 1
+        if self.start == "init":
+            return FlixServer(*moved, rounds)
+        some = total.weight > 0  # nobody weighs anything where every alpha is 0
+        average = trees.where(some, total.mean, server_state.params)
+        first = server_state.rounds == 0
+        return FlixServer(
+            trees.where(first, average, moved.params),
+            trees.where(first, server_state.optimizer, moved.optimizer),
+            rounds,
+        )
+
+    def personal(self, server: FlixServer, state: Mixture) -> Tree:
+        return mixture.deployed(server.params, state)
+
+    def own_share(self, state: Mixture) -> jax.Array:
+        return 1 - state.alpha

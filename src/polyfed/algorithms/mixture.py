@@ -1,0 +1,109 @@
+"""What the methods on the FLIX objective share: mixing weights, pure local models, and the mixture that is deployed.
+
+The objective is (1/n) sum_i f_i(T_i(x)) with T_i(x) = alpha_i x + (1 - alpha_i) x_i*: small alpha, personal model.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+
+from polyfed import newton
+from polyfed.algorithms import checks
+from polyfed.errors import PolyfedError
+from polyfed.mixing import mixing_weights
+from polyfed.objective import Batch, Batching, Objective
+from polyfed.trees import Tree, descend, mix, scale
+
+if TYPE_CHECKING:
+    from polyfed.problem import Problem
+    from polyfed.reference import Constants
+
+
+class Mixture(NamedTuple):
+    """A client's side of the mixture: alpha_i, x_i*, and the gradient norm at which x_i* was left."""
+
+    alpha: jax.Array
+    own: Tree
+    grad_norm: jax.Array
+
+
+def blank(params: Tree) -> Mixture:
+    """Before the local models are known: all weight on the global model."""
+    return Mixture(jnp.ones(()), params, jnp.zeros(()))
+
+
+def prepared(method: Any, mixture: Mixture, f: Objective, key: jax.Array) -> Mixture:
+    """alpha_i and x_i*: to a gradient norm by Newton's method, or by epochs of SGD where `plm_epochs` says so."""
+    alpha = jnp.asarray(f.own(method.alpha))
+    if not method.plm:
+        return Mixture(alpha, mixture.own, mixture.grad_norm)
+    start, unravel = ravel_pytree(mixture.own)
+    if method.plm_epochs is None:
+        # From zero, wherever the run starts: where a client has no minimiser, all runs then stop at the same model.
+        found = newton.minimize(lambda x: f.value(unravel(x)), jnp.zeros_like(start), method.plm_tolerance)
+        return Mixture(alpha, unravel(found.x), found.grad_norm)
+
+    def step(x: Tree, batch: Batch | None) -> Tree:
+        return descend(x, method.plm_lr, f.grad(x, batch))
+
+    own, _ = f.train(step, mixture.own, key, Batching(method.plm_batch, 1, method.plm_epochs))
+    return Mixture(alpha, own, jnp.linalg.norm(ravel_pytree(f.grad(own))[0]))
+
+
+def deployed(x: Tree, mixture: Mixture) -> Tree:
+    """T_i(x)."""
+    return mix(mixture.alpha, x, mixture.own)
+
+
+def gradient(x: Tree, mixture: Mixture, f: Objective, key: jax.Array, batching: Batching) -> Tree:
+    """The gradient of x -> f_i(T_i(x)): alpha_i grad f_i(T_i(x)), on all rows or on one batch."""
+    model = deployed(x, mixture)
+    found, _ = f.train(lambda _, batch: f.grad(model, batch), model, key, batching)
+    return scale(mixture.alpha, found)
+
+
+def weights(method: Any, problem: Problem) -> np.ndarray:
+    """alpha_i of every client."""
+    return mixing_weights(method.alpha, problem.federation, f"{method.name}: alpha")
+
+
+def constants(method: Any, problem: Problem, wanted: str) -> Constants:
+    """The problem's constants, or an error that says what to give instead."""
+    try:
+        return problem.constants
+    except PolyfedError:
+        raise PolyfedError(f"{method.name}: {wanted} must be given: the theory's value needs a linear model") from None
+
+
+def compact(values: np.ndarray) -> Any:
+    """One number where all clients have the same."""
+    return float(values[0]) if np.all(values == values[0]) else values
+
+
+def check(method: Any) -> None:
+    """The fields of every method on the FLIX objective."""
+    if isinstance(method.alpha, int | float) and not isinstance(method.alpha, bool):
+        checks.number(method, "alpha", 0.0, 1.0)
+    checks.number(method, "plm_tolerance", above=True)
+    if method.plm_epochs is not None:
+        checks.whole(method, "plm_epochs")
+    checks.number(method, "plm_lr", above=True)
+    checks.flag(method, "plm")
+
+
+def warn_above(method: Any, name: str, value: Any, limit: Any, theorem: str) -> None:
+    """Say so where a stepsize is above what a theorem allows."""
+    excess = np.asarray(value) > np.asarray(limit) * (1 + 1e-9)
+    if np.any(excess):
+        first = int(np.argmax(excess)) if np.ndim(excess) else 0
+        shown = float(np.ravel(np.broadcast_to(value, np.shape(excess)))[first])
+        most = float(np.ravel(np.broadcast_to(limit, np.shape(excess)))[first])
+        warnings.warn(
+            f"{method.name}: {name} = {shown:.4g} is above {most:.4g}, the largest that {theorem} allows", stacklevel=2
+        )

@@ -1,0 +1,140 @@
+"""Scafflix: explicit personalization and accelerated local training together."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from polyfed import trees
+from polyfed.algorithms import checks, mixture
+from polyfed.algorithms.base import Algorithm, Total, Upload, algorithm
+from polyfed.algorithms.mixture import Mixture
+from polyfed.algorithms.scaffnew import check_skipping, local_steps, skipping
+from polyfed.objective import Batch, Batching, Objective
+from polyfed.trees import Tree
+
+if TYPE_CHECKING:
+    from polyfed.problem import Problem
+
+
+class ScafflixServer(NamedTuple):
+    """x; what is to be subtracted from the first control variates; and the number of rounds so far."""
+
+    params: Tree
+    shift: Tree
+    rounds: jax.Array
+
+
+class ScafflixState(NamedTuple):
+    """The client's mixture, its control variate h_i, and the iterate that it sent last."""
+
+    mixture: Mixture
+    control: Tree
+    sent: Tree
+
+
+@algorithm("scafflix")
+class Scafflix(Algorithm):
+    """Doubly accelerated: the FLIX mixture, trained by local steps with control variates and rare communication.
+
+    Yi et al. 2023, Algorithm 1. alpha_i = 1 for all is i-Scaffnew. The invariant is sum_i alpha_i h_i = 0. With sampled
+    clients a control variate moves only in rounds in which its client takes part; no theorem covers that.
+    """
+
+    alpha: float | str | list[float] = 0.5
+    """alpha_i, the weight of the GLOBAL model: a number, one for each client, a column of the data or a rule"""
+    lr: float | list[float] | None = None
+    """gamma_i, the clients' stepsizes; by default 1 / L_i"""
+    p: float | None = None
+    """the probability to communicate after a step; by default 0.6 sqrt(min_i gamma_i mu_i) (order: Corollary 2)"""
+    steps: Literal["random", "fixed"] = "random"
+    """local steps per round: geometric with parameter p, the same for all; or 1/p, rounded"""
+    control: Literal["zero", "gradient"] = "zero"
+    """h_i^0: zero, or the local gradients, projected to sum_i alpha_i h_i = 0, which takes the first round"""
+    batch: int | Literal["full"] = "full"
+    """rows per step, or "full" """
+    replace: bool = False
+    """draw batches with replacement"""
+    plm_tolerance: float = 1e-12
+    """the gradient norm to which the pure local models x_i* are computed (convex problems)"""
+    plm_epochs: int | None = None
+    """compute x_i* by so many epochs of SGD instead (nets)"""
+    plm_lr: float = 0.1
+    """the stepsize of those epochs"""
+    plm_batch: int | Literal["full"] = 20
+    """the rows per step of those epochs"""
+    plm: bool = True
+    """compute pure local models; switched off by itself where alpha = 1 for all"""
+    mixture = True
+
+    def check(self) -> None:
+        mixture.check(self)
+        check_skipping(self)
+        checks.choice(self, "control", "zero", "gradient")
+
+    def resolve(self, problem: Problem) -> Scafflix:
+        alpha = mixture.weights(self, problem)
+        plm = self.plm and bool(np.any(alpha < 1))
+        return dataclasses.replace(self, **skipping(self, problem), alpha=mixture.compact(alpha), plm=plm)
+
+    def init_server(self, params: Tree) -> ScafflixServer:
+        return ScafflixServer(params, trees.zeros_like(params), jnp.zeros((), jnp.int32))
+
+    def init_client(self, params: Tree) -> ScafflixState:
+        return ScafflixState(mixture.blank(params), trees.zeros_like(params), params)
+
+    def prepare(self, state: ScafflixState, f: Objective, key: jax.Array) -> ScafflixState:
+        return state._replace(mixture=mixture.prepared(self, state.mixture, f, key))  # line 3
+
+    def broadcast(self, server: ScafflixServer) -> Tree:
+        return (server.params, server.shift) if self.control == "gradient" else server.params
+
+    def local(self, sent: Tree, state: ScafflixState, f: Objective, key: jax.Array) -> tuple[Upload, ScafflixState]:
+        x = sent[0] if self.control == "gradient" else sent
+        alpha, gamma = state.mixture.alpha, f.own(self.lr)
+        stride = jnp.where(alpha > 0, gamma / jnp.where(alpha > 0, alpha, 1.0), 0.0)
+        setup = (f.round == 0) & (self.control == "gradient")
+        count = jnp.where(setup, 0, local_steps(self, f))
+
+        def step(y: Tree, batch: Batch | None) -> Tree:
+            gradient = f.grad(mixture.deployed(y, state.mixture), batch)  # lines 7, 8
+            return trees.descend(y, stride, trees.subtract(gradient, state.control))  # line 9
+
+        y, _ = f.train(step, x, key, Batching(self.batch, 1, None, self.replace), count=count)
+        weight = alpha**2 / gamma  # line 11
+        if self.control == "gradient":
+            first = f.grad(mixture.deployed(x, state.mixture))
+            y = trees.where(setup, trees.scale(stride / gamma, first), y)
+            weight = jnp.where(setup, alpha**2, weight)
+        return Upload(y, weight, steps=count, silent=alpha == 0), state._replace(sent=y)
+
+    def update(self, server: ScafflixServer, total: Total) -> ScafflixServer:
+        some = total.weight > 0  # nobody weighs anything where every alpha is 0
+        mean = trees.where(some, total.mean, server.params)
+        rounds = server.rounds + 1
+        if self.control == "zero":
+            return ScafflixServer(mean, server.shift, rounds)
+        setup = server.rounds == 0
+        return ScafflixServer(
+            trees.where(setup, server.params, mean), trees.where(setup & some, mean, server.shift), rounds
+        )
+
+    def absorb(self, state: ScafflixState, sent: Tree, f: Objective) -> ScafflixState:
+        alpha, gamma, p = state.mixture.alpha, f.own(self.lr), f.own(self.p)
+        x = sent[0] if self.control == "gradient" else sent
+        change = trees.scale(p * alpha / gamma, trees.subtract(x, state.sent))
+        control = trees.add(state.control, change)  # line 13
+        if self.control == "gradient":  # what was sent is the gradient over alpha: take the weighted mean off
+            start = trees.scale(alpha, trees.subtract(state.sent, sent[1]))
+            control = trees.where(f.round == 0, start, control)
+        return state._replace(control=control)
+
+    def personal(self, server: ScafflixServer, state: ScafflixState) -> Tree:
+        return mixture.deployed(server.params, state.mixture)
+
+    def own_share(self, state: ScafflixState) -> jax.Array:
+        return 1 - state.mixture.alpha

@@ -1,0 +1,26 @@
+"""The papers' figures as named experiments: each draws its figure, keeps its data and checks its claims.
+
+base.py       Claim, Outcome, Experiment and the registry     style.py  the house style of figures
+reproduce.py  list them, run them                             folder.py what a reproduction writes
+runs.py       the convex runs that several figures share
+flix.py, flix_claims.py, scafflix.py                          the experiments of a paper
+"""
+
+from __future__ import annotations
+
+from polyfed.papers.base import REGISTRY, Claim, Experiment, Outcome, Progress, experiment, get
+from polyfed.papers.folder import write
+from polyfed.papers.reproduce import reproduce, reproduce_list
+
+__all__ = [
+    "REGISTRY",
+    "Claim",
+    "Experiment",
+    "Outcome",
+    "Progress",
+    "experiment",
+    "get",
+    "reproduce",
+    "reproduce_list",
+    "write",
+]

@@ -1,0 +1,141 @@
+"""The house style of figures: small multiples, log axes, colours that colour-blind readers can tell apart."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import matplotlib
+import matplotlib.colors
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+"""Okabe and Ito's palette, without its yellow, which is too pale for a line."""
+BASELINE, METHOD = "--", "-"
+"""The baseline (GD) is dashed and the method solid, as in Scafflix Fig. 1."""
+WIDTH, HEIGHT = 3.1, 2.5
+POINTS = 400
+"""The most points that a curve is drawn with."""
+RC: Any = {
+    "font.size": 9,
+    "font.family": "DejaVu Sans",
+    "axes.titlesize": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#e3e3e3",
+    "grid.linewidth": 0.6,
+    "lines.linewidth": 1.5,
+    "legend.frameon": False,
+    "legend.fontsize": 8.5,
+    "figure.dpi": 100,
+    "savefig.dpi": 150,
+    "axes.formatter.use_mathtext": True,
+}
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A line of a panel; curves of the same label have one entry in the legend."""
+
+    label: str
+    x: Sequence[float] | np.ndarray
+    y: Sequence[float] | np.ndarray
+    colour: str
+    line: str = METHOD
+    marker: str = ""
+
+
+@dataclass(frozen=True)
+class Panel:
+    title: str
+    curves: Sequence[Curve]
+    y_label: str | None = None
+
+
+def colours(values: Sequence[Any]) -> dict[Any, str]:
+    """One colour per value of a few unordered things or alphas."""
+    return {value: COLOURS[i % len(COLOURS)] for i, value in enumerate(values)}
+
+
+def ramp(values: Sequence[Any]) -> dict[Any, str]:
+    """Colours from dark to light for values that are an order, such as k."""
+    positions = np.linspace(0.0, 0.88, len(values))
+    map_ = matplotlib.colormaps["viridis"]
+    return {value: matplotlib.colors.to_hex(map_(p)) for value, p in zip(values, positions, strict=True)}
+
+
+def small_multiples(
+    panels: Sequence[Sequence[Panel]],
+    *,
+    x_label: str,
+    log_y: bool = True,
+    log_x: bool = False,
+    floor: float = 1e-15,
+    legend_title: str | None = None,
+) -> Figure:
+    """A grid of panels: rows are quantities, columns datasets. One legend, outside on the right where it is long.
+
+    On a log axis values under `floor` are rounding errors and are not drawn.
+    """
+    rows, columns = len(panels), max(map(len, panels))
+    labels: dict[str, Any] = {}
+    with matplotlib.rc_context(RC):
+        figure = Figure(figsize=(WIDTH * columns + 1.4, HEIGHT * rows + 0.3), layout="constrained")
+        axes = figure.subplots(rows, columns, squeeze=False)
+        for i, row in enumerate(panels):
+            for j in range(columns):
+                if j >= len(row):
+                    axes[i, j].set_visible(False)
+                    continue
+                _fill(axes[i, j], row[j], labels, log_x=log_x, log_y=log_y, floor=floor)
+                if i == rows - 1:
+                    axes[i, j].set_xlabel(x_label)
+                if j and row[j].y_label == row[0].y_label:
+                    axes[i, j].set_ylabel("")
+        _legend(figure, axes[0, 0], labels, legend_title)
+    return figure
+
+
+def _fill(axis: Any, panel: Panel, labels: dict[str, Any], *, log_x: bool, log_y: bool, floor: float) -> None:
+    for curve in panel.curves:
+        x, y = _thinned(np.asarray(curve.x, float), np.asarray(curve.y, float))
+        if log_y:
+            y = np.where(y > floor, y, np.nan)
+        line = axis.plot(x, y, curve.line, color=curve.colour, marker=curve.marker, markersize=4)[0]
+        labels.setdefault(curve.label, line)
+    axis.set_title(panel.title)
+    if panel.y_label:
+        axis.set_ylabel(panel.y_label)
+    if log_y:
+        axis.set_yscale("log")
+        low, high = axis.get_ylim()
+        if high >= 100 * low:  # a shorter range needs the labels between the powers of ten
+            axis.yaxis.set_major_locator(LogLocator(numticks=7))
+            axis.yaxis.set_minor_formatter(NullFormatter())
+    if log_x:
+        axis.set_xscale("log")
+        axis.xaxis.set_minor_formatter(NullFormatter())
+    else:
+        axis.xaxis.set_major_locator(MaxNLocator(5))
+        axis.margins(x=0.02)
+
+
+def _legend(figure: Figure, first: Any, labels: Mapping[str, Any], title: str | None) -> None:
+    if len(labels) < 2:
+        return
+    if len(labels) <= 4:
+        first.legend(labels.values(), labels.keys(), title=title)
+    else:
+        figure.legend(labels.values(), labels.keys(), title=title, loc="outside right center")
+
+
+def _thinned(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    if len(x) <= POINTS:
+        return x, y
+    kept = np.unique(np.linspace(0, len(x) - 1, POINTS).astype(int))
+    return x[kept], y[kept]

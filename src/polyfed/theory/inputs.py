@@ -1,0 +1,88 @@
+"""What the theorems take: one number per client, or one for all, checked by name."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from polyfed.errors import PolyfedError
+
+Vector = NDArray[np.float64]
+INFINITE = float("inf")
+
+RANGES: dict[str, tuple[float, bool, float]] = {
+    "L": (0.0, True, INFINITE),
+    "mu": (0.0, False, INFINITE),
+    "alpha": (0.0, False, 1.0),
+    "omega": (0.0, False, INFINITE),
+    "beta": (0.0, True, 1.0),
+    "stepsize": (0.0, True, INFINITE),
+    "probability": (0.0, True, 1.0),
+    "epsilon": (0.0, True, INFINITE),
+    "variance": (0.0, False, INFINITE),
+    "diameter": (0.0, False, INFINITE),
+    "start": (0.0, False, INFINITE),
+    "A": (0.0, True, INFINITE),
+    "C": (0.0, False, INFINITE),
+}
+"""The least value of each quantity, whether that value itself is left out, and the greatest."""
+
+
+def clients(**values: ArrayLike) -> list[Vector]:
+    """The quantities as vectors of one length: a number is the same for all clients."""
+    vectors = {name: _checked(name, value) for name, value in values.items()}
+    lengths = {name: vector.size for name, vector in vectors.items() if vector.ndim == 1 and vector.size != 1}
+    if len(set(lengths.values())) > 1:
+        found = " and ".join(f"{size} of {name}" for name, size in lengths.items())
+        raise PolyfedError(f"one number per client is needed of each quantity, found {found}")
+    size = max(lengths.values(), default=1)
+    whole = {name: np.broadcast_to(vector.reshape(-1), size) for name, vector in vectors.items()}
+    if "L" in whole and "mu" in whole:
+        wrong = np.flatnonzero(whole["mu"] > whole["L"] * (1 + 1e-9))
+        if wrong.size:
+            client = wrong[0]
+            mu, L = whole["mu"][client], whole["L"][client]
+            raise PolyfedError(f"mu must be at most L, found mu = {mu:g} and L = {L:g} of client {client}")
+    return list(whole.values())
+
+
+def number(name: str, value: float) -> float:
+    """One number, within the range of its name."""
+    found = _checked(name, value)
+    if found.ndim:
+        raise PolyfedError(f"{name} must be one number, found {found.size}")
+    return float(found)
+
+
+def count(name: str, value: int) -> int:
+    """A whole number, at least zero."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 0:
+        raise PolyfedError(f"{name} must be a whole number, at least 0, found {value!r}")
+    return int(value)
+
+
+def _checked(name: str, value: ArrayLike) -> Vector:
+    found = np.asarray(value, np.float64)
+    if found.ndim > 1:
+        raise PolyfedError(f"{name} must be a number or one number per client, found an array of shape {found.shape}")
+    low, above, high = RANGES[name]
+    good = np.isfinite(found) & ((found > low) if above else (found >= low)) & (found <= high)
+    if not good.all() or not found.size:
+        client = int(np.flatnonzero(~good.reshape(-1))[0]) if found.size else 0
+        bounds = f"above {low:g}" if above else f"at least {low:g}"
+        bounds += f" and at most {high:g}" if high < INFINITE else ""
+        where = f" of client {client}" if found.ndim else ""
+        shown = f"{found.reshape(-1)[client]:g}{where}" if found.size else "nothing"
+        raise PolyfedError(f"{name} must be {bounds}, found {shown}")
+    return found
+
+
+def steps_to(epsilon: float, start: float, rate: float) -> float:
+    """The least whole k with (1 - rate)^k start <= epsilon; infinite where the rate is zero."""
+    if start <= epsilon:
+        return 0
+    if rate <= 0:
+        return INFINITE
+    if rate >= 1:
+        return 1
+    return int(np.ceil(np.log(start / epsilon) / -np.log1p(-rate)))
