@@ -175,6 +175,51 @@ def algorithms(
 
 
 @app.command()
+def plan(
+    config: ConfigFile,
+    change: Change = None,
+    alpha: Annotated[float, typer.Option(help="The weight of the global model in the mixture, from 0 to 1.")] = 0.5,
+    target: Annotated[float, typer.Option(help="The accuracy f - f* to reach.")] = 1e-6,
+    measure: Annotated[bool, typer.Option("--measure", help="Also run each method, and compare.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """By theory: the mixing weight that a budget of rounds allows, and the rounds and bits to a target accuracy."""
+    from polyfed.config import read_config
+    from polyfed.plan import plan as make_plan
+    from polyfed.progress import bits
+
+    found = make_plan(read_config(config, change or [], data_only=True).problem, alpha, target, measure)
+    if as_json:
+        print(json.dumps(found.as_dict(), indent=1))
+        return
+    constants = Table(box=None, pad_edge=False, show_header=False)
+    for name, value in found.constants.items():
+        constants.add_row(name.replace("_", " "), f"{value:.4g}")
+    budgets = Table(box=None, pad_edge=False)
+    budgets.add_column("communications", justify="right")
+    budgets.add_column("alpha", justify="right")
+    for row in found.budgets:
+        budgets.add_row(f"{row['communications']:.0f}", f"{row['largest_alpha']:.4g}")
+    ways = Table(box=None, pad_edge=False)
+    for header in ("method", "rounds, at most", "bits up") + (("measured rounds", "bits up") if measure else ()):
+        ways.add_column(header, justify="left" if header == "method" else "right")
+    for row in found.predictions:
+        cells = [row.method, f"{row.rounds:.0f}", bits(row.bits_up)]
+        if measure:
+            reached = row.measured_rounds is not None
+            cells += [str(row.measured_rounds) if reached else "-", bits(row.measured_bits_up or 0) if reached else "-"]
+        ways.add_row(*cells)
+    titles = (
+        "measured constants",
+        f"largest alpha for f - f* <= {target:g} (FLIX, Sec. 3.1)",
+        f"rounds to f - f* <= {target:g} at alpha = {alpha:g}",
+    )
+    for title, table in zip(titles, (constants, budgets, ways), strict=True):
+        out.print(f"[bold]{title}[/]", highlight=False)
+        out.print(table, "")
+
+
+@app.command()
 def reproduce(
     name: Annotated[str | None, typer.Argument(help="A figure such as flix/fig2, or a paper such as flix.")] = None,
     listing: Annotated[bool, typer.Option("--list", help="List the experiments.")] = False,

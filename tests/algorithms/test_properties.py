@@ -80,6 +80,7 @@ def test_float32_agrees_with_float64_to_its_precision(problem, method) -> None:
     for low, high in zip(outcome(single)[:-1], outcome(double)[:-1], strict=True):
         np.testing.assert_allclose(low, high, rtol=2e-4, atol=2e-5)
     assert single.simulation.bits_up == double.simulation.bits_up / 2
+    assert_same(run(problem, method, dtype="float32", devices=1, chunk=2), single, 2e-4)
     assert all(leaf.dtype == np.float32 for leaf in jax.tree.leaves(single.personal(0)))
     assert all(leaf.dtype == np.float64 for leaf in jax.tree.leaves(double.personal(0)))
 

@@ -269,6 +269,18 @@ def test_reproductions_are_listed_and_misspelt_ones_suggested(tmp_path: Path) ->
     assert "did you mean 'flix/fig2'" in polyfed("reproduce", "flix/figg2", cwd=tmp_path, check=2).stderr
 
 
+def test_a_plan_needs_no_algorithm(tmp_path: Path) -> None:
+    text = '[data]\nsource = "quadratics"\nclients = 4\ndim = 3\n[problem]\nbias = false\nl2 = 0.1\n'
+    (tmp_path / "plan.toml").write_text(text)
+    shown = polyfed("plan", "plan.toml", "--alpha", "0.3", "--target", "1e-5", cwd=tmp_path).stdout
+    assert "condition number" in shown
+    assert "Scafflix" in shown
+    found = json.loads(polyfed("plan", "plan.toml", "--json", cwd=tmp_path).stdout)
+    assert found["constants"]["clients"] == 4
+    refused = polyfed("plan", "plan.toml", "--alpha", "1.3", cwd=tmp_path, check=2)
+    assert "from 0 to 1" in refused.stderr
+
+
 def test_lists(tmp_path: Path) -> None:
     assert "fedprox" in polyfed("algorithms", cwd=tmp_path).stdout
     assert "server_optimizer" in polyfed("algorithms", "fedavg", cwd=tmp_path).stdout
