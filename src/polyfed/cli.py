@@ -120,7 +120,7 @@ def compare(
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Run the methods of [[compare]] side by side: a table like a paper's, as CSV, Markdown and LaTeX too."""
+    """Run several methods side by side: a table like a paper's, as CSV, Markdown and LaTeX too."""
     from polyfed.config import read_config
 
     settings = read_config(config, change or [])
@@ -346,6 +346,7 @@ def _show(records: list[RunRecord], folder: Path, quiet: bool, as_json: bool) ->
         err.print(f"[yellow]{escape(label)} diverged and was stopped early[/]")
     if quiet:
         return
+    out.print()
     out.print(terminal_table(comparison_table(records), out.width))
     out.print(f"\n[dim]{escape(str(records[0].summary['figure']))}[/]", highlight=False)
     out.print(f"report: {escape(str(folder / 'report.html'))}", soft_wrap=True, highlight=False)

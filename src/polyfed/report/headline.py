@@ -69,7 +69,8 @@ def _against_alone(method: Method) -> tuple[str, list[str]]:
         lowest, client = min((gain, name) for gain, name in zip(gains, method.clients, strict=True) if gain is not None)
         who = f"{_count(worse, 'client')} {'is' if worse == 1 else 'are'}"
         amount = f"by {_amount(method, -lowest)}"
-        whom = f"{amount} (client {client})" if worse == 1 else f"most of all client {client} ({amount})"
+        name = client if client.startswith("client") else f"client {client}"
+        whom = f"{amount} ({name})" if worse == 1 else f"most of all {name} ({amount})"
         details.append(f"{who} better off alone, {whom}.")
     unchanged = len(there) - better - worse
     if unchanged and len(there) > 1:
