@@ -33,6 +33,19 @@ def test_logistic_value_and_gradient_are_the_formulas() -> None:
     np.testing.assert_allclose(problem.grad({"w": w}, name)["w"], gradient, atol=1e-14)
 
 
+def test_a_batch_is_the_mean_over_its_rows() -> None:
+    problem = pf.Problem(binary((-1.0, 1.0)), pf.models.linear(bias=False), "logistic", l2=0.3)
+    w, name, rows = np.array([0.5, -1.0, 2.0, 0.1]), problem.federation.clients[1], [3, 0, 7]
+    a, b = (part[rows] for part in problem.federation.train.of(1))
+    margins = b * (a @ w)
+    value = np.mean(np.log1p(np.exp(-margins))) + 0.15 * w @ w
+    gradient = -(a * (b / (1 + np.exp(margins)))[:, None]).mean(axis=0) + 0.3 * w
+    assert problem.value({"w": w}, name, rows=rows) == pytest.approx(value, abs=1e-14)
+    np.testing.assert_allclose(problem.grad({"w": w}, name, rows=rows)["w"], gradient, atol=1e-14)
+    with pytest.raises(pf.PolyfedError, match="rows must be numbers from 0 to 11"):
+        problem.value({"w": w}, name, rows=[3, 12])
+
+
 def test_squared_is_half_the_squared_residual() -> None:
     fed = pf.data.load("quadratics", clients=3, dim=4, seed=1)
     problem = pf.Problem(fed, pf.models.linear(bias=False), "squared")

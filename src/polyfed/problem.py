@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from typing import Any, Literal
@@ -142,15 +142,17 @@ class Problem:
             return jnp.zeros((), jnp.result_type(float))
         return 0.5 * self.l2 * trees.squared_norm(params)
 
-    def value(self, params: Params, client: str, split: str = "train") -> float:
-        """f_i at `params`, on all of a client's rows of a split."""
+    def value(self, params: Params, client: str, split: str = "train", rows: Sequence[int] | None = None) -> float:
+        """f_i at `params`, on all of a client's rows of a split, or on a batch of them (counted from 0)."""
         with precision(_dtype_of(params)):
-            return float(self._objective(client, split).value(params))
+            f = self._objective(client, split)
+            return float(f.value(params, _batch(f, client, rows)))
 
-    def grad(self, params: Params, client: str, split: str = "train") -> Params:
-        """The gradient of f_i at `params`, on all of a client's rows of a split."""
+    def grad(self, params: Params, client: str, split: str = "train", rows: Sequence[int] | None = None) -> Params:
+        """The gradient of f_i at `params`, on all of a client's rows of a split, or on a batch of them."""
         with precision(_dtype_of(params)):
-            return jax.tree.map(np.asarray, self._objective(client, split).grad(params))
+            f = self._objective(client, split)
+            return jax.tree.map(np.asarray, f.grad(params, _batch(f, client, rows)))
 
     @cached_property
     def constants(self) -> Constants:
@@ -202,6 +204,24 @@ class Problem:
                 f"loss '{self.loss.name}' on this data needs outputs of shape {_rows(expected)}, "
                 f"the model gives {_rows(found)}"
             )
+
+
+def _batch(f: Objective, client: str, rows: Sequence[int] | None) -> Batch | None:
+    """The given rows of a client as a batch; None for all of them."""
+    if rows is None:
+        return None
+    chosen = np.asarray(rows)
+    if (
+        chosen.ndim != 1
+        or not chosen.size
+        or chosen.dtype.kind not in "iu"
+        or chosen.min() < 0
+        or chosen.max() >= f.longest
+    ):
+        raise PolyfedError(
+            f"rows must be numbers from 0 to {f.longest - 1}, the rows of client '{client}'; found {rows!r}"
+        )
+    return Batch(jnp.asarray(chosen), jnp.ones(chosen.size, jnp.result_type(float)))
 
 
 def _rows(shape: tuple[int, ...]) -> str:
