@@ -79,7 +79,7 @@ def fig1(quick: bool, progress: Progress) -> Outcome:
             "alpha": alphas,
             "start": "ones",
             "seeds of Scafflix": SEEDS,
-            "stepsizes": "GD 1/L_alpha; Scafflix 1/L_i with p = 1/sqrt(kappa_max)",
+            "stepsizes": "GD 1/L_alpha; Scafflix 1/L_i with p = 0.6 / sqrt(kappa_max)",
             "rounds": {method: [ROUNDS[method][d] for d in datasets] for method in ROUNDS},
         },
     )
