@@ -27,15 +27,19 @@ class _State(NamedTuple):
 
 
 def minimize(
-    function: Callable[[jax.Array], jax.Array], start: jax.Array, tolerance: jax.Array | float, most: int = 100
+    function: Callable[[jax.Array], jax.Array],
+    gradient: Callable[[jax.Array], jax.Array],
+    start: jax.Array,
+    tolerance: jax.Array | float,
+    most: int = 100,
 ) -> Minimum:
     """Damped Newton steps until |grad| <= tolerance, no step improves any more, or `most` steps were taken.
 
     A step solves H d = -grad by conjugate gradients, which need no Hessian but its products and no full rank, and is
     halved until the value falls; close to the minimum, where values no longer tell, until the gradient's norm does.
-    Works inside jit and vmap: many clients at once.
+    Works inside jit and vmap: many clients at once. The gradient is given, since a function that reads its rows block
+    by block cannot be differentiated backwards through that loop; forwards, as the products need, it can.
     """
-    gradient = jax.grad(function)
     size = start.shape[0]
 
     def direction(x: jax.Array, grad: jax.Array) -> jax.Array:

@@ -74,7 +74,10 @@ def local_models(problem: Problem, tolerance: float) -> LocalModels:
         clients = _clients(problem)
 
         def one(client: jax.Array) -> newton.Minimum:
-            return newton.minimize(lambda x: clients(client).value(unravel(x)), start, tolerance)
+            f = clients(client)
+            return newton.minimize(
+                lambda x: f.value(unravel(x)), lambda x: ravel_pytree(f.grad(unravel(x)))[0], start, tolerance
+            )
 
         found = jax.jit(lambda: jax.lax.map(one, jnp.arange(len(problem)), batch_size=16))()
         params = jax.tree.map(np.asarray, jax.vmap(unravel)(found.x))
@@ -85,13 +88,17 @@ def solve(problem: Problem, alpha: np.ndarray, local: LocalModels | None, tolera
     """Newton's method on the mixture objective, in float64; refuses a problem without a minimiser."""
     with jax.enable_x64(True):
         start, unravel = ravel_pytree(jax.tree.map(jnp.zeros_like, problem.init("zeros")))
-        value = mixture_value(problem, alpha, local)
+        value, gradient = mixture(problem, alpha, local)
+
+        def flat_gradient(x: jax.Array) -> jax.Array:
+            return ravel_pytree(gradient(unravel(x)))[0]
+
         # The curvature shrinks with alpha^2, so the gradient must be smaller for x to be as close.
         sharp = tolerance * float(np.mean(alpha**2))
-        found = jax.jit(lambda: newton.minimize(lambda x: value(unravel(x)), start, sharp, 40))()
+        found = jax.jit(lambda: newton.minimize(lambda x: value(unravel(x)), flat_gradient, start, sharp, 40))()
         norm, size = float(found.grad_norm), float(jnp.linalg.norm(found.x))
         way = found.x / max(size, 1.0)
-        bend = jnp.vdot(way, jax.jvp(jax.grad(lambda x: value(unravel(x))), (found.x,), (way,))[1])
+        bend = jnp.vdot(way, jax.jvp(flat_gradient, (found.x,), (way,))[1])
         flat = size > 1 and float(bend) < 1e-9 * float(np.mean(alpha**2))  # the infimum lies at infinity
         if not norm <= tolerance or flat:
             raise PolyfedError(
@@ -102,19 +109,25 @@ def solve(problem: Problem, alpha: np.ndarray, local: LocalModels | None, tolera
         return Reference(params, float(value(unravel(found.x))), norm, alpha, local)
 
 
-def mixture_value(problem: Problem, alpha: np.ndarray, local: LocalModels | None) -> Any:
-    """x -> (1/n) sum_i f_i(alpha_i x + (1 - alpha_i) x_i*), as a function that JAX can differentiate."""
-    clients, count = _clients(problem), len(problem)
+def mixture(problem: Problem, alpha: np.ndarray, local: LocalModels | None) -> tuple[Any, Any]:
+    """The function x -> (1/n) sum_i f_i(alpha_i x + (1 - alpha_i) x_i*), and its gradient."""
+    clients, everyone = _clients(problem), jnp.arange(len(problem))
     weights = jnp.asarray(alpha)
 
+    def deployed(x: Any, client: jax.Array) -> Any:
+        own = x if local is None else jax.tree.map(lambda leaf: jnp.asarray(leaf)[client], local.params)
+        return trees.mix(weights[client], x, own)
+
     def value(x: Any) -> jax.Array:
-        def one(client: jax.Array) -> jax.Array:
-            own = x if local is None else jax.tree.map(lambda leaf: jnp.asarray(leaf)[client], local.params)
-            return clients(client).value(trees.mix(weights[client], x, own))
+        return jnp.mean(jax.vmap(lambda client: clients(client).value(deployed(x, client)))(everyone))
 
-        return jnp.mean(jax.vmap(one)(jnp.arange(count)))
+    def gradient(x: Any) -> Any:
+        def one(client: jax.Array) -> Any:
+            return trees.scale(weights[client], clients(client).grad(deployed(x, client)))
 
-    return value
+        return jax.tree.map(lambda leaf: jnp.mean(leaf, axis=0), jax.vmap(one)(everyone))
+
+    return value, gradient
 
 
 class Distance:
@@ -128,7 +141,7 @@ class Distance:
     def __init__(self, problem: Problem, reference: Reference) -> None:
         self.reference = reference
         with jax.enable_x64(True):
-            value = mixture_value(problem, reference.alpha, reference.local_models)
+            value, gradient = mixture(problem, reference.alpha, reference.local_models)
             end = jax.tree.map(jnp.asarray, reference.params)
             nodes, weights = jnp.asarray(0.5 * (NODES + 1)), jnp.asarray(0.5 * WEIGHTS)
 
@@ -137,13 +150,13 @@ class Distance:
 
                 def curvature(s: jax.Array) -> jax.Array:
                     at = trees.add(end, trees.scale(s, v))
-                    return trees.dot(v, jax.jvp(jax.grad(value), (at,), (v,))[1])
+                    return trees.dot(v, jax.jvp(gradient, (at,), (v,))[1])
 
                 divergence = jnp.vdot(weights * (1 - nodes), jax.lax.map(curvature, nodes))
                 plain = value(x) - reference.value
                 gap = jnp.where(plain > 1e-5, plain, divergence)
                 spread = jnp.mean(jnp.asarray(reference.alpha) ** 2) * trees.squared_norm(v)
-                return gap, trees.squared_norm(jax.grad(value)(x)), spread
+                return gap, trees.squared_norm(gradient(x)), spread
 
             self._measure = jax.jit(measure)
 

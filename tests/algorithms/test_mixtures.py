@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import polyfed as pf
+from polyfed import objective
 from polyfed.engine.simulation import Simulation
 
 A = pf.algorithms
@@ -327,6 +328,19 @@ def test_a_separable_problem_without_ridge_has_no_solution() -> None:
     problem = pf.Problem(fed, pf.models.linear(bias=False), "logistic")
     with pytest.raises(pf.PolyfedError, match=r"no minimiser was found.*separable data has none"):
         problem.solve(1.0)
+
+
+def test_clients_larger_than_a_block_are_solved_too(problem, monkeypatch) -> None:
+    """Rows are then read block by block; the solution, the local models and the gap are the same."""
+    expected = problem.solve(ALPHA)
+    monkeypatch.setattr(objective, "BLOCK", 7)
+    other = pf.Problem(problem.federation, pf.models.linear(bias=False), "logistic", l2=0.1)
+    found = other.solve(ALPHA)
+    assert found.grad_norm <= 1e-12
+    np.testing.assert_allclose(found.params["w"], expected.params["w"], atol=1e-11)
+    result = run(other, A.FLIX(alpha=ALPHA), 400)
+    np.testing.assert_allclose(result.client_state.own["w"], local_models(problem), atol=1e-11)
+    assert 0 <= result.history["gap"].iloc[-1] <= 1e-13
 
 
 def test_without_ridge_a_minimiser_is_found_where_there_is_one(problem) -> None:

@@ -46,7 +46,12 @@ def prepared(method: Any, mixture: Mixture, f: Objective, key: jax.Array) -> Mix
     start, unravel = ravel_pytree(mixture.own)
     if method.plm_epochs is None:
         # From zero, wherever the run starts: where a client has no minimiser, all runs then stop at the same model.
-        found = newton.minimize(lambda x: f.value(unravel(x)), jnp.zeros_like(start), method.plm_tolerance)
+        found = newton.minimize(
+            lambda x: f.value(unravel(x)),
+            lambda x: ravel_pytree(f.grad(unravel(x)))[0],
+            jnp.zeros_like(start),
+            method.plm_tolerance,
+        )
         return Mixture(alpha, unravel(found.x), found.grad_norm)
 
     def step(x: Tree, batch: Batch | None) -> Tree:

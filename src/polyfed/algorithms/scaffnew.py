@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 SKIP = 0.6
-"""p over sqrt(min_i gamma_i mu_i): theory gives the order of p, and on LIBSVM data this factor needs fewest rounds."""
+"""p over sqrt(min_i gamma_i mu_i). Theory gives the order of p only; the factor was chosen on mushrooms (docs page)."""
 
 
 class ScaffnewServer(NamedTuple):

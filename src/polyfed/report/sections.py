@@ -134,7 +134,9 @@ def notes(methods: Sequence[Method]) -> str:
     if any(len(method.runs) > 1 for method in methods):
         lines.append(
             "Where a method was run with several seeds, tables show the mean ± standard deviation over seeds, "
-            "curves the mean with a band from the lowest to the highest seed, and client figures are means over seeds."
+            "curves the mean with a band from the lowest to the highest seed, and client figures are means over seeds. "
+            "The headline and the cards count clients by those means; the table's shares are counted seed by seed, "
+            "and can differ."
         )
     deployed = "".join(f"<li><b>{escape(method.label)}:</b> {escape(_figure(method))}</li>" for method in methods)
     return f"<ul>{''.join(f'<li>{line}</li>' for line in lines)}</ul><h3>Per method</h3><ul>{deployed}</ul>"
