@@ -312,6 +312,26 @@ def bench_engine_command(
     out.print(table)
 
 
+@bench_app.command("convex")
+def bench_convex_command(
+    clients: Annotated[list[int] | None, typer.Option(help="Numbers of clients; may be repeated.")] = None,
+    repeat: Annotated[int, typer.Option(help="Repetitions of each measurement.")] = 5,
+    as_json: AsJson = False,
+) -> None:
+    """Rounds per second of GD, DIANA and Scafflix on mushrooms, beside a plain NumPy loop over the clients."""
+    from polyfed.bench import bench_convex
+
+    found = [speed.as_dict() for speed in bench_convex(clients or (8, 50, 500), repeat)]
+    if as_json:
+        print(json.dumps(found, indent=1))
+        return
+    table = Table("clients", "method", "rounds/s", "NumPy rounds/s", "times NumPy", box=None, pad_edge=False)
+    for row in found:
+        speeds = (row["rounds_per_second"], row["numpy_rounds_per_second"], row["times_numpy"])
+        table.add_row(str(row["clients"]), row["method"], *(f"{speed:,.3g}" for speed in speeds))
+    out.print(table)
+
+
 def _compare(config: Config, folder: Path, resume: bool, overwrite: bool, quiet: bool, as_json: bool) -> None:
     from polyfed import experiment
 

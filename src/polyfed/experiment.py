@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import math
-import os
 import re
 import shutil
 from collections.abc import Callable
@@ -25,6 +23,7 @@ from polyfed.engine.result import Result
 from polyfed.engine.simulate import simulate
 from polyfed.engine.simulation import Metrics, Simulation
 from polyfed.errors import PolyfedError
+from polyfed.files import write_csv, write_text
 from polyfed.rundir import RunRecord, read_run
 
 Progress = Callable[[str, int, Simulation, dict[str, Any] | None], None]
@@ -294,19 +293,3 @@ def plain(value: Any) -> Any:
     if isinstance(value, list):
         return [plain(inner) for inner in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a file in one piece: it is the old one or the new one, never half of it."""
-    part = path.with_name(f".{path.name}.part")
-    part.write_text(text)
-    os.replace(part, path)
-
-
-def write_csv(path: Path, rows: list[dict[str, Any]]) -> None:
-    part = path.with_name(f".{path.name}.part")
-    with part.open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
-    os.replace(part, path)

@@ -32,6 +32,7 @@ def minimize(
     start: jax.Array,
     tolerance: jax.Array | float,
     most: int = 100,
+    hessian: Callable[[jax.Array], jax.Array | None] | None = None,
 ) -> Minimum:
     """Damped Newton steps until |grad| <= tolerance, no step improves any more, or `most` steps were taken.
 
@@ -39,10 +40,16 @@ def minimize(
     halved until the value falls; close to the minimum, where values no longer tell, until the gradient's norm does.
     Works inside jit and vmap: many clients at once. The gradient is given, since a function that reads its rows block
     by block cannot be differentiated backwards through that loop; forwards, as the products need, it can.
+
+    Where the `hessian` is given, its eigenvectors solve that system instead. Not inside a program over several CPU
+    devices: LAPACK's routines do not return there.
     """
     size = start.shape[0]
 
     def direction(x: jax.Array, grad: jax.Array) -> jax.Array:
+        if hessian is not None:
+            return -_pseudo_solve(hessian(x), grad)
+
         def times(v: jax.Array) -> jax.Array:
             return jax.jvp(gradient, (x,), (v,))[1]
 
@@ -77,6 +84,14 @@ def minimize(
     begin = _State(start, function(start), gradient(start), jnp.zeros((), jnp.int32), jnp.zeros((), bool))
     end = lax.while_loop(unfinished, step, begin)
     return Minimum(end.x, jnp.linalg.norm(end.grad), end.steps)
+
+
+def _pseudo_solve(matrix: jax.Array | None, target: jax.Array) -> jax.Array:
+    """The shortest least-squares solution of matrix x = target, for a positive semidefinite matrix."""
+    assert matrix is not None
+    values, vectors = jnp.linalg.eigh(matrix)
+    known = values > 1e-13 * values[-1]
+    return vectors @ (jnp.where(known, 1 / jnp.where(known, values, 1), 0) * (vectors.T @ target))
 
 
 class _Conjugate(NamedTuple):

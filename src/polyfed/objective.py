@@ -20,9 +20,9 @@ BLOCK = 4096
 
 
 class Batch(NamedTuple):
-    """Rows of the flat example array, and the weight of each: 0 where the batch is padded."""
+    """Rows of an example array (None: all of them), and the weight of each: 0 where the batch is padded."""
 
-    rows: jax.Array
+    rows: jax.Array | None
     weights: jax.Array
 
 
@@ -71,6 +71,8 @@ class Objective:
     """The number of the round, 0 for the first."""
     shared_key: jax.Array
     """The round's key that the server and all clients know: for draws that must be the same everywhere."""
+    block: Examples | None = None
+    """The client's own rows, padded to `longest`, where the engine has them laid out so: no pass then gathers them."""
 
     def value(self, params: Any, batch: Batch | None = None) -> jax.Array:
         """f_i on a batch, or on all of the client's rows."""
@@ -137,6 +139,9 @@ class Objective:
         """A mean over a batch, or over all of the client's rows, block by block."""
         if batch is not None:
             return function(params, self.examples, batch)
+        if self.block is not None:
+            inside = jnp.arange(self.longest) < self.size
+            return function(params, self.block, Batch(None, inside.astype(jnp.result_type(float))))
         if self.longest <= BLOCK:
             return function(params, self.examples, self.rows(0, self.longest))
 

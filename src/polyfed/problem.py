@@ -67,8 +67,7 @@ class Problem:
             self.model = model.build(federation.feature_shape, self.loss.outputs(federation))
         self._check_output()
         self._local_models: dict[float, LocalModels] = {}
-        self.references: dict[bytes, Reference] = {}
-        """The solved problems, by their mixing weights."""
+        self._references: dict[tuple[bytes, float | None], Reference] = {}
         self.programs: dict[Any, Any] = {}
         """What the engine compiled and placed for this problem, by what it depends on."""
 
@@ -131,10 +130,12 @@ class Problem:
 
     def predict(self, params: Params, examples: Examples, batch: Batch) -> tuple[jax.Array, jax.Array]:
         """The model's outputs on a batch, and the targets."""
-        x = examples.x.at[batch.rows].get(mode="clip")
+        x, y = examples
+        if batch.rows is not None:
+            x, y = x.at[batch.rows].get(mode="clip"), y.at[batch.rows].get(mode="clip")
         if x.dtype == jnp.uint8:  # images stay bytes until here
             x = x.astype(jnp.result_type(float)) / 255
-        return self.model.apply(params, x), examples.y.at[batch.rows].get(mode="clip")
+        return self.model.apply(params, x), y
 
     def ridge(self, params: Params) -> jax.Array:
         """l2/2 |x|^2."""
@@ -165,17 +166,23 @@ class Problem:
             self._local_models[tolerance] = reference.local_models(self, tolerance)
         return self._local_models[tolerance]
 
-    def solve(self, alpha: Any = 1.0, tolerance: float = 1e-12) -> Reference:
+    def solve(self, alpha: Any = 1.0, tolerance: float = 1e-12, plm_tolerance: float = 1e-12) -> Reference:
         """The minimiser of (1/n) sum_i f_i(alpha_i x + (1 - alpha_i) x_i*), to a gradient norm of `tolerance`.
 
-        Histories of runs on this problem with this alpha then have the columns `gap`, `grad_norm2` and `distance`.
+        Histories of runs on this problem with this alpha (and this plm_tolerance, to which the x_i* are computed) then
+        have the columns `gap`, `grad_norm2` and `distance`.
         """
         weights = mixing_weights(alpha, self.federation)
-        key = weights.tobytes()
-        if key not in self.references:
-            local = None if np.all(weights == 1) else self.local_models()
-            self.references[key] = reference.solve(self, weights, local, tolerance)
-        return self.references[key]
+        found = self.reference(weights, plm_tolerance)
+        if found is None:
+            local = None if np.all(weights == 1) else self.local_models(plm_tolerance)
+            found = reference.solve(self, weights, local, tolerance)
+            self._references[_reference_key(weights, plm_tolerance)] = found
+        return found
+
+    def reference(self, alpha: np.ndarray, plm_tolerance: float = 1e-12) -> Reference | None:
+        """What `solve` found for these mixing weights; None if nobody asked."""
+        return self._references.get(_reference_key(alpha, plm_tolerance))
 
     def _objective(self, client: str, split: str) -> Objective:
         index, part = self.federation.index(client), self.federation.split(split)
@@ -204,6 +211,11 @@ class Problem:
                 f"loss '{self.loss.name}' on this data needs outputs of shape {_rows(expected)}, "
                 f"the model gives {_rows(found)}"
             )
+
+
+def _reference_key(alpha: np.ndarray, plm_tolerance: float) -> tuple[bytes, float | None]:
+    """A solution depends on the pure local models only where somebody mixes them in."""
+    return alpha.tobytes(), None if np.all(alpha == 1) else plm_tolerance
 
 
 def _batch(f: Objective, client: str, rows: Sequence[int] | None) -> Batch | None:

@@ -58,7 +58,7 @@ def shuffled(key: jax.Array, size: jax.Array | int, positions: jax.Array) -> jax
     with jax.numpy_dtype_promotion("standard"):
         size = jnp.asarray(size, jnp.uint32)
         x = positions.astype(jnp.uint32)
-        words = jax.random.bits(key, (SHUFFLE_ROUNDS, 2), jnp.uint32)
+        words = _words(jax.random.key_data(key))
 
         def swap(x: jax.Array, word: jax.Array) -> tuple[jax.Array, None]:
             shift = word[0] % size
@@ -67,6 +67,13 @@ def shuffled(key: jax.Array, size: jax.Array | int, positions: jax.Array) -> jax
             return jnp.where(coin == 1, partner, x), None
 
         return lax.scan(swap, x, words, unroll=8)[0].astype(jnp.int32)
+
+
+def _words(key: jax.Array) -> jax.Array:
+    """Two words for each pass of a shuffle: hashes of the key and the pass, cheaper than draws of a generator."""
+    count = jnp.arange(SHUFFLE_ROUNDS, dtype=jnp.uint32)
+    both = _mix(_mix(count * jnp.uint32(0x9E3779B9) + key[0]) ^ key[1])
+    return jnp.stack([_mix(both + jnp.uint32(0x6A09E667)), _mix(both ^ jnp.uint32(0xBB67AE85))], axis=1)
 
 
 def _mix(x: jax.Array) -> jax.Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -12,14 +13,14 @@ from jax.flatten_util import ravel_pytree
 
 from polyfed import newton, trees
 from polyfed.errors import PolyfedError
-from polyfed.objective import Examples, Objective
+from polyfed.mixture_objective import mixture_objective, objective
+from polyfed.objective import Examples
 
 if TYPE_CHECKING:
     from polyfed.problem import Problem
 
 CURVATURE = {"logistic": 0.25, "softmax": 0.5, "squared": 1.0}
 """The largest second derivative of each loss in the model's output."""
-NODES, WEIGHTS = np.polynomial.legendre.leggauss(20)
 
 
 @dataclass(frozen=True)
@@ -71,15 +72,16 @@ def local_models(problem: Problem, tolerance: float) -> LocalModels:
     """Every client's own minimiser, by Newton's method in float64."""
     with jax.enable_x64(True):
         start, unravel = ravel_pytree(jax.tree.map(jnp.zeros_like, problem.init("zeros")))
-        clients = _clients(problem)
+        examples = Examples(*map(jnp.asarray, problem.examples("train")))
 
-        def one(client: jax.Array) -> newton.Minimum:
-            f = clients(client)
+        def one(examples: Examples, client: jax.Array) -> newton.Minimum:
+            f = objective(problem, examples, client)
             return newton.minimize(
                 lambda x: f.value(unravel(x)), lambda x: ravel_pytree(f.grad(unravel(x)))[0], start, tolerance
             )
 
-        found = jax.jit(lambda: jax.lax.map(one, jnp.arange(len(problem)), batch_size=16))()
+        everyone = jnp.arange(len(problem))
+        found = jax.jit(lambda rows: jax.lax.map(partial(one, rows), everyone, batch_size=16))(examples)
         params = jax.tree.map(np.asarray, jax.vmap(unravel)(found.x))
     return LocalModels(params, np.asarray(found.grad_norm))
 
@@ -88,17 +90,24 @@ def solve(problem: Problem, alpha: np.ndarray, local: LocalModels | None, tolera
     """Newton's method on the mixture objective, in float64; refuses a problem without a minimiser."""
     with jax.enable_x64(True):
         start, unravel = ravel_pytree(jax.tree.map(jnp.zeros_like, problem.init("zeros")))
-        value, gradient = mixture(problem, alpha, local)
+        f = mixture_objective(problem, alpha, None if local is None else local.params)
 
-        def flat_gradient(x: jax.Array) -> jax.Array:
-            return ravel_pytree(gradient(unravel(x)))[0]
+        def flat_gradient(f: Any, x: jax.Array) -> jax.Array:
+            return ravel_pytree(f.gradient(unravel(x)))[0]
+
+        def minimize(f: Any, x: jax.Array, tolerance: float) -> newton.Minimum:
+            dense = jax.eval_shape(lambda x: f.hessian(x, unravel), x) is not None
+            hessian = (lambda x: f.hessian(x, unravel)) if dense else None
+            return newton.minimize(
+                lambda x: f.value(unravel(x)), partial(flat_gradient, f), x, tolerance, most=40, hessian=hessian
+            )
 
         # The curvature shrinks with alpha^2, so the gradient must be smaller for x to be as close.
         sharp = tolerance * float(np.mean(alpha**2))
-        found = jax.jit(lambda: newton.minimize(lambda x: value(unravel(x)), flat_gradient, start, sharp, 40))()
+        found = jax.jit(minimize)(f, start, sharp)
         norm, size = float(found.grad_norm), float(jnp.linalg.norm(found.x))
         way = found.x / max(size, 1.0)
-        bend = jnp.vdot(way, jax.jvp(flat_gradient, (found.x,), (way,))[1])
+        bend = jnp.vdot(way, jax.jvp(partial(flat_gradient, f), (found.x,), (way,))[1])
         flat = size > 1 and float(bend) < 1e-9 * float(np.mean(alpha**2))  # the infimum lies at infinity
         if not norm <= tolerance or flat:
             raise PolyfedError(
@@ -106,28 +115,7 @@ def solve(problem: Problem, alpha: np.ndarray, local: LocalModels | None, tolera
                 f"and the parameters' is {size:.1e}; without a ridge, separable data has none (l2 = {problem.l2:g})"
             )
         params = jax.tree.map(np.asarray, unravel(found.x))
-        return Reference(params, float(value(unravel(found.x))), norm, alpha, local)
-
-
-def mixture(problem: Problem, alpha: np.ndarray, local: LocalModels | None) -> tuple[Any, Any]:
-    """The function x -> (1/n) sum_i f_i(alpha_i x + (1 - alpha_i) x_i*), and its gradient."""
-    clients, everyone = _clients(problem), jnp.arange(len(problem))
-    weights = jnp.asarray(alpha)
-
-    def deployed(x: Any, client: jax.Array) -> Any:
-        own = x if local is None else jax.tree.map(lambda leaf: jnp.asarray(leaf)[client], local.params)
-        return trees.mix(weights[client], x, own)
-
-    def value(x: Any) -> jax.Array:
-        return jnp.mean(jax.vmap(lambda client: clients(client).value(deployed(x, client)))(everyone))
-
-    def gradient(x: Any) -> Any:
-        def one(client: jax.Array) -> Any:
-            return trees.scale(weights[client], clients(client).grad(deployed(x, client)))
-
-        return jax.tree.map(lambda leaf: jnp.mean(leaf, axis=0), jax.vmap(one)(everyone))
-
-    return value, gradient
+        return Reference(params, float(f.value(unravel(found.x))), norm, alpha, local)
 
 
 class Distance:
@@ -135,47 +123,27 @@ class Distance:
 
     Far away, f - f* is the difference of the two values. Close by, where a difference of values would be lost in
     rounding, it is the Bregman divergence of f, which is the same since grad f(x*) = 0: the integral over s in [0, 1]
-    of (1 - s) v' H(x* + s v) v with v = x - x*, by Gauss-Legendre. That is a sum of terms that are not negative.
+    of (1 - s) v' H(x* + s v) v with v = x - x*. That is a sum of terms that are not negative.
     """
 
     def __init__(self, problem: Problem, reference: Reference) -> None:
         self.reference = reference
         with jax.enable_x64(True):
-            value, gradient = mixture(problem, reference.alpha, reference.local_models)
+            local = None if reference.local_models is None else reference.local_models.params
+            f = mixture_objective(problem, reference.alpha, local)
             end = jax.tree.map(jnp.asarray, reference.params)
-            nodes, weights = jnp.asarray(0.5 * (NODES + 1)), jnp.asarray(0.5 * WEIGHTS)
 
-            def measure(x: Any) -> tuple[jax.Array, jax.Array, jax.Array]:
+            def measure(f: Any, x: Any) -> tuple[jax.Array, jax.Array, jax.Array]:
                 v = trees.subtract(x, end)
-
-                def curvature(s: jax.Array) -> jax.Array:
-                    at = trees.add(end, trees.scale(s, v))
-                    return trees.dot(v, jax.jvp(gradient, (at,), (v,))[1])
-
-                divergence = jnp.vdot(weights * (1 - nodes), jax.lax.map(curvature, nodes))
-                plain = value(x) - reference.value
-                gap = jnp.where(plain > 1e-5, plain, divergence)
+                plain = f.value(x) - reference.value
+                gap = jnp.where(plain > 1e-5, plain, f.divergence(end, v))
                 spread = jnp.mean(jnp.asarray(reference.alpha) ** 2) * trees.squared_norm(v)
-                return gap, trees.squared_norm(gradient(x)), spread
+                return gap, trees.squared_norm(f.gradient(x)), spread
 
-            self._measure = jax.jit(measure)
+            self._measure = partial(jax.jit(measure), f)
 
     def __call__(self, params: Any) -> dict[str, float]:
         with jax.enable_x64(True):
             found = self._measure(jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), params))
             gap, grad_norm2, distance = (float(number) for number in found)
         return {"gap": gap, "grad_norm2": grad_norm2, "distance": distance}
-
-
-def _clients(problem: Problem) -> Any:
-    """client -> its objective, over the whole training data."""
-    x, y = problem.examples("train")
-    part = problem.federation.train
-    examples = Examples(jnp.asarray(x), jnp.asarray(y))
-    starts, sizes = jnp.asarray(part.offsets[:-1]), jnp.asarray(part.sizes)
-    zero, longest = jnp.asarray(0), int(np.max(part.sizes))
-
-    def objective(client: jax.Array) -> Objective:
-        return Objective(problem, examples, starts[client], sizes[client], longest, client, zero, jax.random.key(0))
-
-    return objective

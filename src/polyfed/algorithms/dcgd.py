@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from polyfed.problem import Problem
 
 
+THEOREMS = {"strong": 4, "convex": 6, "nonconvex": 8}
+"""The paper's theorem on the stepsize, by how convex the objective is."""
+
+
 class CompressedServer(NamedTuple):
     """x."""
 
@@ -47,7 +51,9 @@ class DCGD(Algorithm):
     compressor: Compressor | str | dict[str, Any] = "identity"
     """C_i, such as {name = "rand_k", k = 10}; k may have one value for each client"""
     lr: float | None = None
-    """gamma, the server's stepsize; by default the largest of Theorem 4 (6 without strong convexity)"""
+    """gamma, the server's stepsize; by default the largest of Theorem 4 (convex only: 6; other models: 8)"""
+    smoothness: float | list[float] | None = None
+    """L_i, for the default stepsize; by default measured, which needs a linear model"""
     batch: int | Literal["full"] = "full"
     """rows per gradient, or "full" """
     replace: bool = False
@@ -73,7 +79,7 @@ class DCGD(Algorithm):
     def resolve(self, problem: Problem) -> DCGD:
         alpha, compressor, size = mixture.weights(self, problem), compress.make(self.compressor), sizes(problem)
         compressor.check(size)
-        changes = {
+        changes: dict[str, Any] = {
             "alpha": mixture.compact(alpha),
             "plm": self.plm and bool(np.any(alpha < 1)),
             "compressor": compressor,
@@ -81,15 +87,14 @@ class DCGD(Algorithm):
         if compressor.biased:
             if self.lr is None:
                 raise PolyfedError(f"{self.name}: lr must be given with the biased compressor {compressor.name}")
-        elif self.lr is None or problem.model.design is not None:
-            found = mixture.constants(self, problem, "lr")
-            regime = "strong" if np.all(found.convexity > 0) else "convex"
-            limit = theory.dcgd_stepsize(found.smoothness, alpha, compressor.omega(size), regime)
+        elif self.lr is None or self.smoothness is not None or problem.model.design is not None:
+            L, regime = mixture.smoothness(self, problem)
+            limit = theory.dcgd_stepsize(L, alpha, compressor.omega(size), regime)
             if self.lr is None:
                 changes["lr"] = limit if np.isfinite(limit) else 1.0
             else:
-                mixture.warn_above(self, "lr", self.lr, limit, "Theorem 4" if regime == "strong" else "Theorem 6")
-        return dataclasses.replace(self, **changes)
+                mixture.warn_above(self, "lr", self.lr, limit, f"Theorem {THEOREMS[regime]}")
+        return dataclasses.replace(self, **changes, smoothness=None)
 
     def init_server(self, params: Tree) -> CompressedServer:
         return CompressedServer(params)

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from polyfed.problem import Problem
 
 
+THEOREMS = {"strong": 5, "convex": 7, "nonconvex": 9}
+"""The paper's theorem on the stepsize, by how convex the objective is."""
+
+
 class DianaServer(NamedTuple):
     """x, and h, the mean of the clients' memories."""
 
@@ -56,7 +60,9 @@ class DIANA(Algorithm):
     compressor: Compressor | str | dict[str, Any] = "identity"
     """C_i, such as {name = "rand_k", k = 10}; k may have one value for each client"""
     lr: float | None = None
-    """gamma, the server's stepsize; by default the largest of Theorem 5 (7 without strong convexity)"""
+    """gamma, the server's stepsize; by default the largest of Theorem 5 (convex only: 7; other models: 9)"""
+    smoothness: float | list[float] | None = None
+    """L_i, for the default stepsize; by default measured, which needs a linear model"""
     beta: float | list[float] | None = None
     """beta_i, the stepsize of the memory; by default 1 / (1 + omega) with the largest omega_i"""
     memory: Literal["zero", "gradient"] = "zero"
@@ -98,15 +104,14 @@ class DIANA(Algorithm):
             mixture.warn_above(self, "beta", given, 1 / (1 + omega), "Lemma 4")
         plm = self.plm and bool(np.any(alpha < 1))
         changes: dict[str, Any] = {"alpha": mixture.compact(alpha), "plm": plm}
-        if self.lr is None or problem.model.design is not None:
-            found = mixture.constants(self, problem, "lr")
-            regime = "strong" if np.all(found.convexity > 0) else "convex"
-            limit = theory.diana_stepsize(found.smoothness, alpha, omega, beta, regime)
+        if self.lr is None or self.smoothness is not None or problem.model.design is not None:
+            L, regime = mixture.smoothness(self, problem)
+            limit = theory.diana_stepsize(L, alpha, omega, beta, regime)
             if self.lr is None:
                 changes["lr"] = limit if np.isfinite(limit) else 1.0
             else:
-                mixture.warn_above(self, "lr", self.lr, limit, "Theorem 5" if regime == "strong" else "Theorem 7")
-        return dataclasses.replace(self, **changes, compressor=compressor, beta=beta)
+                mixture.warn_above(self, "lr", self.lr, limit, f"Theorem {THEOREMS[regime]}")
+        return dataclasses.replace(self, **changes, compressor=compressor, beta=beta, smoothness=None)
 
     def init_server(self, params: Tree) -> DianaServer:
         return DianaServer(params, trees.zeros_like(params))

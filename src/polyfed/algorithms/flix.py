@@ -58,8 +58,8 @@ class FLIX(Algorithm):
     """the rows per step of those epochs"""
     plm: bool = True
     """compute pure local models; switched off by itself where alpha = 1 for all"""
-    smoothness: float | None = None
-    """L_i, for the weights of the one-shot average; by default measured"""
+    smoothness: float | list[float] | None = None
+    """L_i, for the default stepsize and the weights of the one-shot average; by default measured (linear models)"""
     mixture = True
 
     def check(self) -> None:
@@ -73,12 +73,12 @@ class FLIX(Algorithm):
         alpha = mixture.weights(self, problem)
         plm = self.plm and bool(np.any(alpha < 1))
         changes: dict[str, Any] = {"alpha": mixture.compact(alpha), "plm": plm}
-        if self.lr is None or (self.start == "average" and self.smoothness is None):
-            L = mixture.constants(self, problem, "lr").smoothness
+        if self.lr is None or self.start == "average":
+            L, _ = mixture.smoothness(self, problem)
             changes["smoothness"] = mixture.compact(L)
-            if self.lr is None:
-                limit = theory.gd_stepsize(L, alpha)
-                changes["lr"] = limit if np.isfinite(limit) else 1.0
+        if self.lr is None:
+            limit = theory.gd_stepsize(L, alpha)
+            changes["lr"] = limit if np.isfinite(limit) else 1.0
         elif problem.model.design is not None and self.server_optimizer == "sgd":
             limit = theory.gd_stepsize(problem.constants.smoothness, alpha)
             mixture.warn_above(self, "lr", self.lr, limit, "Theorem 2")

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
-from polyfed import newton
+from polyfed import newton, theory
 from polyfed.algorithms import checks
 from polyfed.errors import PolyfedError
 from polyfed.mixing import mixing_weights
@@ -76,6 +76,29 @@ def gradient(x: Tree, mixture: Mixture, f: Objective, key: jax.Array, batching: 
 def weights(method: Any, problem: Problem) -> np.ndarray:
     """alpha_i of every client."""
     return mixing_weights(method.alpha, problem.federation, f"{method.name}: alpha")
+
+
+def smoothness(method: Any, problem: Problem, wanted: str = "lr") -> tuple[np.ndarray, theory.Regime]:
+    """L_i of every client, and how convex the objective is: measured for linear models, else as the method was told."""
+    known = problem.model.design is not None
+    if method.smoothness is not None:
+        given = np.asarray(method.smoothness, np.float64)
+        if given.ndim == 0:
+            checks.number(method, "smoothness", above=True)
+        elif given.shape != (len(problem),):
+            raise PolyfedError(
+                f"{method.name}: smoothness has {given.size} values, expected one for each of {len(problem)} clients"
+            )
+        found = np.broadcast_to(given, len(problem))
+    elif known:
+        found = problem.constants.smoothness
+    else:
+        raise PolyfedError(
+            f"{method.name}: {wanted} must be given: the theory's value needs a linear model, or smoothness (L_i)"
+        )
+    if not known:
+        return found, "nonconvex"
+    return found, "strong" if np.all(problem.constants.convexity > 0) else "convex"
 
 
 def constants(method: Any, problem: Problem, wanted: str) -> Constants:

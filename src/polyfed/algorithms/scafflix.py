@@ -48,7 +48,7 @@ class Scafflix(Algorithm):
     alpha: float | str | list[float] = 0.5
     """alpha_i, the weight of the GLOBAL model: a number, one for each client, a column of the data or a rule"""
     lr: float | list[float] | None = None
-    """gamma_i, the clients' stepsizes; by default 1 / L_i"""
+    """gamma_i, the clients' stepsizes; by default 1 / L_i, with batches 1 / A_i"""
     p: float | None = None
     """the probability to communicate after a step; by default 0.6 sqrt(min_i gamma_i mu_i) (order: Corollary 2)"""
     steps: Literal["random", "fixed"] = "random"
@@ -59,6 +59,8 @@ class Scafflix(Algorithm):
     """rows per step, or "full" """
     replace: bool = False
     """draw batches with replacement"""
+    accuracy: float | None = None
+    """epsilon: with batches, stepsizes so small that the noise takes up half of it at most (Corollary 2)"""
     plm_tolerance: float = 1e-12
     """the gradient norm to which the pure local models x_i* are computed (convex problems)"""
     plm_epochs: int | None = None

@@ -14,6 +14,7 @@ from polyfed.algorithms import checks, mixture
 from polyfed.algorithms.base import Algorithm, Total, Upload, algorithm
 from polyfed.errors import PolyfedError
 from polyfed.objective import Batch, Batching, Objective
+from polyfed.sampled import sampled_constants
 from polyfed.trees import Tree
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ class Scaffnew(Algorithm):
     """
 
     lr: float | list[float] | None = None
-    """gamma_i, the clients' stepsizes: one number (Scaffnew) or one for each (i-Scaffnew); by default 1 / L_i"""
+    """gamma_i: one number (Scaffnew) or one for each client (i-Scaffnew); by default 1 / L_i, with batches 1 / A_i"""
     p: float | None = None
     """the probability to communicate after a step; by default 0.6 sqrt(min_i gamma_i mu_i) (order: Corollary 2)"""
     steps: Literal["random", "fixed"] = "random"
@@ -54,6 +55,8 @@ class Scaffnew(Algorithm):
     """rows per step, or "full" """
     replace: bool = False
     """draw batches with replacement"""
+    accuracy: float | None = None
+    """epsilon: with batches, stepsizes so small that the noise takes up half of it at most (Corollary 2)"""
 
     def check(self) -> None:
         check_skipping(self)
@@ -106,9 +109,9 @@ def local_steps(method: Any, f: Objective) -> jax.Array:
 def skipping(method: Any, problem: Problem) -> dict[str, Any]:
     """The stepsizes gamma_i and the probability p that were left to the theory; warns where a stepsize is too large."""
     changes: dict[str, Any] = {}
-    known = problem.model.design is not None
     if method.lr is None:
-        gamma = 1 / mixture.constants(method, problem, "lr").smoothness
+        mixture.constants(method, problem, "lr")
+        gamma = _stepsizes(method, problem)
         changes["lr"] = mixture.compact(gamma)
     else:
         gamma = np.asarray(method.lr, np.float64)
@@ -117,13 +120,25 @@ def skipping(method: Any, problem: Problem) -> dict[str, Any]:
             raise PolyfedError(
                 f"{method.name}: lr has {gamma.size} values, expected one for each of {len(problem)} clients"
             )
-        if known and method.batch == "full":
-            mixture.warn_above(method, "lr", gamma, 1 / problem.constants.smoothness, "Theorem 1")
+        if problem.model.design is not None:
+            mixture.warn_above(method, "lr", gamma, _stepsizes(method, problem), "Theorem 1")
     if method.p is None:
         mu = mixture.constants(method, problem, "p").convexity
         best = SKIP * theory.scafflix_probability(np.broadcast_to(gamma, mu.shape), mu)
         changes["p"] = max(best, 1e-3)
     return changes
+
+
+def _stepsizes(method: Any, problem: Problem) -> np.ndarray:
+    """1 / L_i; with batches 1 / A_i, or less where an accuracy is asked for (Corollary 2)."""
+    if method.batch == "full":
+        return 1 / problem.constants.smoothness
+    solution = None
+    if method.accuracy is not None:
+        alpha = mixture.weights(method, problem) if method.mixture else 1.0
+        solution = problem.solve(alpha, plm_tolerance=getattr(method, "plm_tolerance", 1e-12))
+    A, C = sampled_constants(problem, method.batch, solution)
+    return theory.scafflix_stepsizes(A, problem.constants.convexity, C, method.accuracy)
 
 
 def check_skipping(method: Any) -> None:
@@ -132,4 +147,6 @@ def check_skipping(method: Any) -> None:
         if isinstance(getattr(method, name), int | float | str):
             checks.number(method, name, 0.0, 1.0 if name == "p" else float("inf"), above=True)
     checks.choice(method, "steps", "random", "fixed")
+    if method.accuracy is not None:
+        checks.number(method, "accuracy", above=True)
     checks.flag(method, "replace")

@@ -1,5 +1,6 @@
 """Benchmarks of this machine: everything that is compared is measured in one run, in turns."""
 
+from polyfed.bench.convex import bench_convex
 from polyfed.bench.engine import bench_engine
 
-__all__ = ["bench_engine"]
+__all__ = ["bench_convex", "bench_engine"]

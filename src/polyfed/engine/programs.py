@@ -11,7 +11,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
@@ -25,6 +24,9 @@ from polyfed.objective import BLOCK, Examples
 from polyfed.problem import SPLITS, Problem
 
 CARRY = Carry(P(), P(AXIS), P(), P())  # pyright: ignore[reportArgumentType]
+PADDING = 1.25
+"""Rows are laid out client by client where that takes at most so many times their number."""
+DATA = Data(P(), P(), P(), P(AXIS))  # pyright: ignore[reportArgumentType]
 
 
 @dataclass
@@ -59,13 +61,10 @@ class Programs:
     def advance(self, carry: Carry, first: int, count: int) -> Carry:
         """Run `count` rounds from round `first` on."""
 
-        def rounds(method: Algorithm, carry: Carry, data: Data, first: jax.Array, count: jax.Array) -> Carry:
-            return lax.fori_loop(first, first + count, lambda number, c: self.round(method, c, data, number), carry)
-
         program = self._compiled(
             ("advance", self.round),
-            rounds,
-            (P(), CARRY, P(), P(), P()),
+            self.round.stretch,
+            (P(), CARRY, DATA, P(), P()),
             CARRY,
             (self.method, carry, self.data, jnp.int32(first), jnp.int32(count)),
             donate=(1,),
@@ -75,7 +74,11 @@ class Programs:
     def prepare(self, clients: State) -> State:
         """What each client does alone before the first round."""
         program = self._compiled(
-            ("prepare", self.round), self.round.prepare, (P(), P(AXIS), P()), P(AXIS), (self.method, clients, self.data)
+            ("prepare", self.round),
+            self.round.prepare,
+            (P(), P(AXIS), DATA),
+            P(AXIS),
+            (self.method, clients, self.data),
         )
         return program(self.method, clients, self.data)
 
@@ -86,7 +89,7 @@ class Programs:
         program = self._compiled(
             ("measure", self.round, self.measure_chunk, finetune),
             measure,
-            (P(), P(), P(AXIS), P(), P()),
+            (P(), P(), P(AXIS), DATA, P()),
             P(AXIS),
             arguments,
         )
@@ -128,17 +131,40 @@ class Programs:
         return prod(self.problem.federation.feature_shape) * jnp.result_type(float).itemsize
 
 
-def resident(problem: Problem, layout: Layout, seed: int) -> tuple[Data, dict[str, Shard]]:
-    """The problem's data on the layout's devices: one copy on a CPU, whose devices share memory."""
+def resident(problem: Problem, layout: Layout, seed: int, in_blocks: bool) -> tuple[Data, dict[str, Shard]]:
+    """The problem's data on the layout's devices: one copy on a CPU, whose devices share memory.
+
+    `in_blocks`: a second copy of the training rows, client by client, if padding it costs little.
+    """
     key = ("data", layout, str(jnp.result_type(float)))
     if key not in problem.programs:
         problem.programs[key] = {
             name: _shard(problem, name, layout.everywhere) for name in SPLITS if len(problem.federation.split(name).y)
         }
     splits = problem.programs[key]
+    sizes = problem.federation.train.sizes
+    blocks = None
+    if in_blocks and max(sizes) <= BLOCK and len(sizes) * max(sizes) <= PADDING * sum(sizes):
+        if (key, "blocks") not in problem.programs:
+            problem.programs[key, "blocks"] = _blocks(problem, layout)
+        blocks = problem.programs[key, "blocks"]
     place = layout.everywhere
     ids = jax.device_put(problem.client_ids, place)
-    return Data(splits["train"], ids, jax.device_put(np.uint32(seed), place)), splits
+    return Data(splits["train"], ids, jax.device_put(np.uint32(seed), place), blocks), splits
+
+
+def _blocks(problem: Problem, layout: Layout) -> Examples:
+    """The training rows as (clients, rows, ...): short clients are padded with zeros, and so are the devices."""
+    offsets, sizes = problem.federation.train.offsets, problem.federation.train.sizes
+
+    def laid_out(flat: np.ndarray) -> jax.Array:
+        blocks = np.zeros((layout.rows * layout.devices, max(sizes), *flat.shape[1:]), flat.dtype)
+        for client, size in enumerate(sizes):
+            blocks[client, :size] = flat[offsets[client] : offsets[client] + size]
+        return jax.device_put(blocks, layout.by_client)
+
+    x, y = problem.examples("train")
+    return Examples(laid_out(x), laid_out(y))
 
 
 def _shard(problem: Problem, split: str, place: NamedSharding) -> Shard:

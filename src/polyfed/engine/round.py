@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.flatten_util import ravel_pytree
 
 from polyfed import randomness, trees
 from polyfed.algorithms.base import Algorithm, Server, State, Total, Upload
@@ -24,6 +25,9 @@ from polyfed.problem import Problem
 from polyfed.randomness import Purpose
 from polyfed.trees import Tree
 
+ONE_EXCHANGE = 1 << 16
+"""The most numbers that are copied into one vector to save exchanges between devices."""
+
 
 class Shard(NamedTuple):
     """Examples of one split and which rows are whose: `starts` and `sizes` have one entry per client."""
@@ -34,11 +38,13 @@ class Shard(NamedTuple):
 
 
 class Data(NamedTuple):
-    """What the compiled programs read, the same on every device."""
+    """What the compiled programs read, the same on every device but for `blocks`."""
 
     train: Shard
     client_ids: jax.Array
     seed: jax.Array
+    blocks: Examples | None = None
+    """The training rows again, as (clients, rows, ...), padded, each client's on the device that owns it; or None."""
 
 
 class Wide(NamedTuple):
@@ -54,15 +60,15 @@ class Wide(NamedTuple):
     def plus(self, numbers: jax.Array) -> Wide:
         """Add an array of whole numbers below 2^32."""
         numbers = numbers.astype(jnp.uint32)
-        low = self.low + lax.psum(jnp.sum(numbers & 0xFFFF, dtype=jnp.uint32), AXIS)
-        return Wide(self.high + lax.psum(jnp.sum(numbers >> 16, dtype=jnp.uint32), AXIS) + (low >> 16), low & 0xFFFF)
+        low = self.low + jnp.sum(numbers & 0xFFFF, dtype=jnp.uint32)
+        return Wide(self.high + jnp.sum(numbers >> 16, dtype=jnp.uint32) + (low >> 16), low & 0xFFFF)
 
     def __int__(self) -> int:
         return (int(self.high) << 16) + int(self.low)
 
 
 class Tally(NamedTuple):
-    """What happened in a stretch of rounds."""
+    """What happened in a stretch of rounds: on one device, until `everywhere` adds the devices up."""
 
     participants: jax.Array
     """uploads that travelled"""
@@ -80,9 +86,14 @@ class Tally(NamedTuple):
         zero = jnp.zeros((), jnp.int32)
         return cls(zero, zero, zero, Wide.zero(), zero)
 
+    def everywhere(self) -> Tally:
+        """The devices' tallies as one. `iterations` and `empty` are the same on all of them."""
+        participants, newcomers, bits = lax.psum((self.participants, self.newcomers, self.bits), AXIS)
+        return Tally(participants, newcomers, self.iterations, bits, self.empty)
+
 
 class Carry(NamedTuple):
-    """All that a round reads and writes."""
+    """All that a round reads and writes. During a stretch of rounds each device counts for itself."""
 
     server: Server
     clients: State
@@ -116,65 +127,67 @@ class Round:
         """The clients that one device takes in a round."""
         return -(-self.sampling.capacity // self.layout.devices)
 
+    def stretch(self, method: Algorithm, carry: Carry, data: Data, first: jax.Array, count: jax.Array) -> Carry:
+        """Run `count` rounds from round `first` on, inside the devices' `shard_map`."""
+        begun = carry._replace(excluded=jnp.zeros_like(carry.excluded), tally=Tally.zero())
+        ended = lax.fori_loop(first, first + count, lambda number, c: self(method, c, data, number), begun)
+        return ended._replace(excluded=carry.excluded + lax.psum(ended.excluded, AXIS), tally=ended.tally.everywhere())
+
     def __call__(self, method: Algorithm, carry: Carry, data: Data, number: jax.Array) -> Carry:
-        """Run round `number`, inside the devices' `shard_map`."""
+        """Run round `number`."""
         clients, taken, all_clients, all_taken = self._cohort(data, number)
         broadcast = method.broadcast(carry.server)
         shared = randomness.purpose_key(data.seed, Purpose.LOCAL, number)
         states = carry.clients if self.sampling.full else store.take(carry.clients, all_clients, all_taken)
 
-        def work(client: jax.Array, state: State) -> tuple[Contribution, State]:
-            f = self.objective(data, client, number)
+        def work(client: jax.Array, state: State, block: Examples | None) -> tuple[Contribution, State]:
+            f = self.objective(data, client, number, block)
             upload, state = method.local(broadcast, state, f, randomness.client_key(shared, data.client_ids[client]))
             return contribution(upload), state
 
-        total, states, good = self._sum(work, clients, taken, states)
-        count = lax.psum(jnp.sum(good, dtype=jnp.int32), AXIS)
-        whole = Total(
-            jax.tree.map(lambda leaf: lax.psum(leaf, AXIS), total.values),
-            lax.psum(total.weight, AXIS),
-            count,
-            jnp.asarray(self.layout.population, jnp.int32),
-        )
-        server = trees.where(count > 0, method.update(carry.server, whole), carry.server)
+        total, states, good = self._sum(work, clients, taken, states, data.blocks)
+        whole, steps = self._everywhere(total, good)
+        server = trees.where(whole.count > 0, method.update(carry.server, whole), carry.server)
         newcomers = jnp.zeros((), jnp.int32)
         if method.absorb is not None:
-            newcomers = lax.psum(self._newcomers(data, number, clients, taken & ~total.silent), AXIS)
+            newcomers = self._newcomers(data, number, clients, taken & ~total.silent)
             states = self._absorb(method, method.broadcast(server), data, number, clients, good, states)
-        bad = lax.all_gather(taken & ~good, AXIS)
         tally = carry.tally
         return Carry(
             server,
             states if self.sampling.full else store.put(carry.clients, all_clients, all_taken, states),
-            carry.excluded.at[all_clients].add(bad.astype(jnp.int32), mode="drop"),
+            self._exclude(carry.excluded, clients, taken & ~good),
             Tally(
-                tally.participants + lax.psum(jnp.sum(taken & ~total.silent, dtype=jnp.int32), AXIS),
+                tally.participants + jnp.sum(taken & ~total.silent, dtype=jnp.int32),
                 tally.newcomers + newcomers,
-                tally.iterations + lax.pmax(total.steps, AXIS),
+                tally.iterations + steps,
                 tally.bits.plus(total.bits),
-                tally.empty + ((count == 0) & jnp.any(all_taken)),
+                tally.empty + ((whole.count == 0) & jnp.any(all_taken)),
             ),
         )
 
-    def objective(self, data: Data, client: jax.Array, number: jax.Array | int) -> Objective:
+    def objective(
+        self, data: Data, client: jax.Array, number: jax.Array | int, block: Examples | None = None
+    ) -> Objective:
         """The client's objective in a round."""
         shared = randomness.purpose_key(data.seed, Purpose.SERVER, number)
         start, size = data.train.starts[client], data.train.sizes[client]
         number = jnp.asarray(number, jnp.int32)
-        return Objective(self.problem, data.train.examples, start, size, self.longest, client, number, shared)
+        return Objective(self.problem, data.train.examples, start, size, self.longest, client, number, shared, block)
 
     def prepare(self, method: Algorithm, clients: State, data: Data) -> State:
         """What every client does alone before the first round."""
         assert method.prepare is not None
         shared = randomness.purpose_key(data.seed, Purpose.PREPARE)
 
-        def one(client: jax.Array, state: State) -> State:
+        def one(client: jax.Array, given: tuple[State, Examples | None]) -> State:
             assert method.prepare is not None
-            f = self.objective(data, client, 0)
+            state, block = given
+            f = self.objective(data, client, 0, block)
             new = method.prepare(state, f, randomness.client_key(shared, data.client_ids[client]))
             return trees.where(trees.finite(new), new, state)
 
-        return over_clients(one, self.layout, min(self.chunk, self.layout.rows), clients)
+        return over_clients(one, self.layout, min(self.chunk, self.layout.rows), (clients, data.blocks))
 
     def _cohort(self, data: Data, number: jax.Array) -> tuple[jax.Array, ...]:
         """This device's clients and which of its slots are taken; then the same of all devices."""
@@ -199,11 +212,33 @@ class Round:
         again = ordered[jnp.searchsorted(ordered, clients).clip(0, ordered.size - 1)] == clients
         return jnp.sum(taken & ~again, dtype=jnp.int32)
 
+    def _everywhere(self, total: Contribution, good: jax.Array) -> tuple[Total, jax.Array]:
+        """All devices' uploads added up, and the most steps that any client took.
+
+        Devices wait for each other in every exchange, so a small model's numbers all travel in one.
+        """
+        real = total.weight.dtype
+        mine = jnp.arange(self.layout.devices) == lax.axis_index(AXIS)
+        numbers = (total.weight, jnp.sum(good, dtype=real), jnp.where(mine, total.steps.astype(real), 0))
+        leaves = jax.tree.leaves(total.values)
+        if trees.count(total.values) <= ONE_EXCHANGE and all(leaf.dtype == real for leaf in leaves):
+            flat, unravel = ravel_pytree((total.values, numbers))
+            values, (weight, count, steps) = unravel(lax.psum(flat, AXIS))
+        else:
+            values, (weight, count, steps) = lax.psum((total.values, numbers), AXIS)
+        population = jnp.asarray(self.layout.population, jnp.int32)
+        return Total(values, weight, count.astype(jnp.int32), population), jnp.max(steps).astype(jnp.int32)
+
     def _sum(
-        self, work: Callable[..., tuple[Contribution, State]], clients: jax.Array, taken: jax.Array, states: State
+        self,
+        work: Callable[..., tuple[Contribution, State]],
+        clients: jax.Array,
+        taken: jax.Array,
+        states: State,
+        blocks: Examples | None,
     ) -> tuple[Contribution, State, jax.Array]:
         """Run `work` on this device's clients, chunk by chunk, and keep the sum of what they send."""
-        one, _ = jax.eval_shape(work, clients[0], jax.tree.map(lambda leaf: leaf[0], states))
+        one, _ = jax.eval_shape(work, clients[0], *jax.tree.map(lambda leaf: leaf[0], (states, blocks)))
         zero: Contribution = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), one)
         zero = zero._replace(bits=jnp.zeros(self.slots, jnp.uint32), silent=jnp.zeros(self.slots, bool))
 
@@ -214,7 +249,8 @@ class Round:
             first, fresh = self._piece(index)
             mine = lax.dynamic_slice_in_dim(taken, first, self.chunk) & fresh
             old = slice_tree(states, first, self.chunk)
-            sent, new = jax.vmap(work)(lax.dynamic_slice_in_dim(clients, first, self.chunk), old)
+            rows = slice_tree(blocks, first, self.chunk)
+            sent, new = jax.vmap(work)(lax.dynamic_slice_in_dim(clients, first, self.chunk), old, rows)
             fine = mine & jax.vmap(trees.finite)((sent.values, sent.weight, new))
             seen = lax.dynamic_slice_in_dim(good, first, self.chunk) | fine
             return (
@@ -256,6 +292,14 @@ class Round:
             return update_tree(states, jax.tree.map(lambda n, o: select(fine, n, o), new, old), first)
 
         return lax.fori_loop(0, self._pieces(good), body, states)
+
+    def _exclude(self, excluded: jax.Array, clients: jax.Array, bad: jax.Array) -> jax.Array:
+        """This device's count of refused updates, with those of its slots added."""
+        if not self.sampling.full:
+            return excluded.at[clients].add(bad.astype(jnp.int32))
+        place = jnp.arange(self.layout.population) - clients[0]
+        mine = (place >= 0) & (place < self.slots)
+        return excluded + (mine & bad[jnp.where(mine, place, 0)])
 
     def _fill(self, values: jax.Array, mine: jax.Array, new: jax.Array, first: jax.Array) -> jax.Array:
         """The slots' values with those of one chunk put in."""

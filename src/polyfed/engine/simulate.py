@@ -154,7 +154,7 @@ def _distance(simulation: Simulation) -> Distance | None:
     if simulation.global_params is None or getattr(method, "plm_epochs", None) is not None:
         return None
     alpha = mixing_weights(getattr(method, "alpha", 1.0) if method.mixture else 1.0, problem.federation)
-    reference = problem.references.get(alpha.tobytes())
+    reference = problem.reference(alpha, getattr(method, "plm_tolerance", 1e-12))
     return None if reference is None else Distance(problem, reference)
 
 

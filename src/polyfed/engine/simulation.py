@@ -56,7 +56,8 @@ class Simulation:
         with precision(dtype):
             real = jnp.result_type(float)
             traced: Algorithm = jax.tree.map(lambda leaf: _number(leaf, real), method)
-            data, splits = resident(problem, self.layout, seed)
+            whole = self.sampling.full and getattr(method, "batch", "full") == "full"
+            data, splits = resident(problem, self.layout, seed, in_blocks=whole)
             self.programs = Programs(problem, traced, self.layout, self.sampling, chunk, data, splits)
             params = problem.init(init, seed)
             self.parameters = trees.count(params)
@@ -82,7 +83,7 @@ class Simulation:
             carry = jax.block_until_ready(self.programs.advance(self._carry, self.round, rounds))
             self.seconds += time.perf_counter() - begun - (self.programs.compile_seconds - compiled)
             tally = jax.device_get(carry.tally)
-            self._carry = carry._replace(tally=self._everywhere(Tally.zero()))
+            self._carry = carry
         received = int(tally.participants) + (int(tally.newcomers) if self.method.absorb is not None else 0)
         self.round += rounds
         self.iterations += int(tally.iterations)
@@ -198,11 +199,9 @@ class Simulation:
     def _stacked(self, state: State) -> State:
         """One copy of the state for each client, each on the device that owns the client."""
         rows = self.layout.rows * self.layout.devices
-        stack = jax.jit(
-            lambda tree: jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (rows, *leaf.shape)), tree),
-            out_shardings=self.layout.by_client,
+        return jax.tree.map(
+            lambda leaf: jax.device_put(np.broadcast_to(leaf, (rows, *leaf.shape)), self.layout.by_client), state
         )
-        return stack(state)
 
     def _padded(self, leaf: np.ndarray) -> np.ndarray:
         spare = self.layout.rows * self.layout.devices - len(leaf)

@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import matplotlib
 
-from polyfed.experiment import write_csv, write_text
+from polyfed.files import write_csv, write_text
 from polyfed.papers.base import Claim, Experiment, Outcome
 
 
