@@ -6,8 +6,11 @@ import json
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
+import polyfed as pf
+from polyfed.bench.convex import METHODS, Speed, bench_convex
 from polyfed.bench.engine import FLOPS, Figures
 
 
@@ -33,3 +36,33 @@ def test_a_python_without_pytorch_is_refused() -> None:
     assert done.returncode == 2
     assert "no-such-python" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_the_convex_loops_compute_what_the_engine_computes() -> None:
+    """The NumPy loops are references of their own: after five rounds the models agree. DIANA draws other numbers."""
+
+    def federation(clients: int) -> pf.Federation:
+        draws = np.random.default_rng(0)
+        rows = {
+            f"site-{i}": {"train": (draws.normal(size=(12 + i, 15)), np.sign(draws.normal(size=12 + i)))}
+            for i in range(clients)
+        }
+        return pf.Federation.from_arrays(rows)
+
+    found = bench_convex((3,), repeat=1, federation=federation)
+    assert [(speed.clients, speed.method) for speed in found] == [(3, method) for method in METHODS]
+    for speed in found:
+        assert speed.round_seconds > 0
+        assert speed.difference is None if speed.method == "DIANA" else speed.difference < 1e-12
+
+
+def test_the_convex_figures_follow_from_the_times() -> None:
+    found = Speed(50, "GD", round_seconds=0.001, loop_seconds=0.004, difference=0.0).as_dict()
+    assert found["times_numpy"] == pytest.approx(4.0)
+    assert found["rounds_per_second"] == pytest.approx(1000.0)
+
+
+@pytest.mark.parametrize("options", [{"repeat": 0}, {"clients": (0,)}, {"clients": ()}])
+def test_convex_measurements_that_cannot_be_are_refused(options) -> None:
+    with pytest.raises(pf.PolyfedError, match="at least 1"):
+        bench_convex(**options)

@@ -160,7 +160,7 @@ def _register(number: int, method: str, clients: int, ridge: float, cost: str, c
         data=runs.DATA,
         differences=(
             f"{runs.OTHER_DATA} {runs.OTHER_REFERENCE} The start is at ones. Costs are counted in bits of float64 "
-            "numbers, where the paper counts floats."
+            f"numbers, where the paper counts floats.{'' if ridge else ' ' + runs.WITHOUT_RIDGE}"
         ),
     )(registered)
 
