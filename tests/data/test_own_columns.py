@@ -91,6 +91,22 @@ def test_a_hugging_face_dataset_becomes_a_client_per_value():
     np.testing.assert_array_equal(federation.train.of(1)[1], Y[SITE == "south"])
 
 
+def test_columns_that_are_declared_bytes_stay_bytes_and_lazy_ones_are_read_at_once():
+    """The package gives whole numbers as int64, and newer versions give a lazy column."""
+    lazy = types.SimpleNamespace(dtype="uint8")
+    listed = types.SimpleNamespace(feature=types.SimpleNamespace(feature=lazy))
+
+    class Column:
+        def __getitem__(self, rows: slice) -> np.ndarray:
+            return X.astype(np.int64)[rows]
+
+    for declared in (lazy, listed):
+        dataset = Stub({"image": Column(), "label": Y, "writer": SITE}, {"image": declared})
+        federation = Federation.from_huggingface(dataset, client="writer", target="label", validation=0, test=0)
+        assert federation.train.x.dtype == np.uint8
+        np.testing.assert_array_equal(federation.train.of(0)[0], X[SITE == "north"])
+
+
 def test_several_numeric_columns_are_features_side_by_side():
     age, dose = RNG.integers(20, 80, 30), RNG.normal(size=30)
     dataset = Stub({"age": age, "dose": dose, "y": Y, "site": SITE})
@@ -99,6 +115,8 @@ def test_several_numeric_columns_are_features_side_by_side():
     np.testing.assert_array_equal(federation.train.of(2)[0], np.column_stack([age, dose])[SITE == "east"])
     one = Federation.from_huggingface(dataset, client="site", target="y", features=["dose"], validation=0, test=0)
     assert one.feature_shape == (1,)
+    years = Federation.from_huggingface(dataset, client="site", target="y", features=["age"], validation=0, test=0)
+    assert years.train.x.dtype == np.float64  # a single number is no token id
 
 
 @pytest.mark.parametrize(

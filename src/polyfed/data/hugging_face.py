@@ -70,7 +70,7 @@ def from_huggingface(
     if not chosen:
         raise PolyfedError(f"there are no feature columns beside {client!r} and {target!r}")
     rows = dataset.with_format("numpy") if hasattr(dataset, "with_format") else dataset
-    parts = [_features(rows, column) for column in chosen]
+    parts = [_features(dataset, rows, column) for column in chosen]
     if len(parts) > 1:
         parts = [np.concatenate([p.reshape(len(p), -1).astype(np.float64) for p in parts], axis=1)]
     label_names = getattr((getattr(dataset, "features", None) or {}).get(target), "names", None)
@@ -104,6 +104,8 @@ def _read(function: str, *arguments: str) -> Any:
 def _column(rows: Any, name: str) -> np.ndarray:
     """A column as an array, whatever the package makes of it: an array, a list, or a lazy column."""
     values = rows[name]
+    if not isinstance(values, np.ndarray | list):
+        values = values[:]  # a lazy column gives all its rows at once much faster than one by one
     if not isinstance(values, np.ndarray):
         values = [np.asarray(value) for value in values]  # pictures too
         if len({value.shape for value in values}) > 1:
@@ -117,8 +119,15 @@ def _column(rows: Any, name: str) -> np.ndarray:
     return values
 
 
-def _features(rows: Any, name: str) -> np.ndarray:
+def _features(dataset: Any, rows: Any, name: str) -> np.ndarray:
+    """A feature column: bytes as they are declared, one number per row as floating point, all else as it comes."""
     values = _column(rows, name)
     if values.dtype.kind not in "biuf":
         raise PolyfedError(f"feature column {name!r} has type {values.dtype}, expected numbers or pictures; encode it")
-    return values
+    if values.ndim == 1:
+        return values.astype(np.float64)
+    kind: Any = (getattr(dataset, "features", None) or {}).get(name)
+    while hasattr(kind, "feature"):
+        kind = kind.feature  # what a list is of
+    # The package's arrays are int64 whatever whole numbers they hold.
+    return values.astype(np.uint8) if getattr(kind, "dtype", None) == "uint8" else values
