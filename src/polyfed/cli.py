@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from polyfed.cli_data import data_app
+from polyfed.cli_options import AsJson, Change, ConfigFile, err, out
 from polyfed.errors import PolyfedError, suggestion
 
 if TYPE_CHECKING:
@@ -29,26 +30,15 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-data_app = typer.Typer(help="The data sources, and what a config's data looks like.", no_args_is_help=True)
 bench_app = typer.Typer(
     help="Measure this machine: ratios inside one run, never absolute claims.", no_args_is_help=True
 )
 app.add_typer(data_app, name="data")
 app.add_typer(bench_app, name="bench")
-out, err = Console(), Console(stderr=True)
-
-ConfigFile = Annotated[
-    Path, typer.Argument(help="A TOML file with the sections [data], [problem], [algorithm], [run].")
-]
-Change = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Change a key of the config; may be repeated."),
-]
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="The run directory; by default runs/NAME.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint, to the same numbers.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace a run that is already there.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar, no table.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the outcome as JSON, and nothing else.")]
 
 
 def _print_version(wanted: bool) -> None:
@@ -260,34 +250,6 @@ def reproduce(
             mark = "[green]holds[/]" if claim.passed else "[red]does not hold[/]"
             out.print(f"  {mark}: {escape(claim.text)} [dim]({escape(claim.measured)})[/]", highlight=False)
         out.print(f"  {escape(str(place))}", soft_wrap=True, highlight=False)
-
-
-@data_app.command("list")
-def data_list(as_json: AsJson = False) -> None:
-    """List the data sources that a config can name."""
-    from polyfed.data import sources
-
-    if as_json:
-        print(json.dumps({name: text for name, (text, _) in sources().items()}, indent=1))
-        return
-    table = Table(box=None, pad_edge=False)
-    table.add_column("source", style="bold")
-    table.add_column("what it is")
-    for name, (text, _) in sources().items():
-        table.add_row(name, escape(text))
-    out.print(table)
-
-
-@data_app.command("info")
-def data_info(config: ConfigFile, change: Change = None, as_json: AsJson = False) -> None:
-    """Describe a config's data: clients, rows, label skew, feature shift."""
-    from polyfed.config import read_config
-
-    summary = read_config(config, change or [], data_only=True).federation.summary()
-    if as_json:
-        print(json.dumps(summary.to_dicts(), indent=1))
-    else:
-        out.print(escape(str(summary)), highlight=False)
 
 
 @bench_app.command("engine")

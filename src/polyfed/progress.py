@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Any
 from rich import table as rich_table
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
 
 from polyfed.engine.simulation import Simulation
 
@@ -64,6 +73,30 @@ def progress_bars(console: Console, silent: bool) -> Iterator[Report | None]:
                 total=rounds * len(done[label]),
                 facts=f"{loss.get(label, '')}{bits(simulation.bits_up)} up",
             )
+
+        yield report
+
+
+@contextmanager
+def download_bars(console: Console, silent: bool) -> Iterator[Callable[[str, int, int], None]]:
+    """A bar for each file that is downloaded: report(name, bytes there, bytes in all)."""
+    if silent:
+        yield lambda name, done, total: None
+        return
+    columns = (
+        TextColumn("{task.description:<28}"),
+        BarColumn(bar_width=20),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(compact=True),
+    )
+    with Progress(*columns, console=console) as bars:
+        tasks: dict[str, TaskID] = {}
+
+        def report(name: str, done: int, total: int) -> None:
+            if name not in tasks:
+                tasks[name] = bars.add_task(escape(name), total=total or None)
+            bars.update(tasks[name], completed=done, total=total or None)
 
         yield report
 

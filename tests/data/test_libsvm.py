@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -14,17 +12,6 @@ from polyfed import data
 from polyfed.data.libsvm import KNOWN, read_libsvm
 from polyfed.data.published import data_folder
 from polyfed.errors import PolyfedError
-
-UNPACK = Path(__file__).resolve().parents[3] / "shared" / "data" / "unpack"
-
-
-@pytest.fixture(scope="session")
-def published(tmp_path_factory):
-    if not UNPACK.is_file():
-        pytest.skip("the published datasets are not beside the repository (no ../shared/data/unpack)")
-    folder = tmp_path_factory.mktemp("published")
-    subprocess.run([sys.executable, str(UNPACK), str(folder), "libsvm"], check=True)
-    return folder
 
 
 def write(folder: Path, text: str, name: str = "small") -> Path:
@@ -177,7 +164,7 @@ def test_a_shortened_published_file_is_noted(tmp_path, monkeypatch):
     ],
 )
 def test_published_files_have_their_known_counts(published, monkeypatch, name, features, negative, positive):
-    monkeypatch.setenv("POLYFED_DATA", str(published))
+    monkeypatch.setenv("POLYFED_DATA", str(published("libsvm")))
     federation = data.load("libsvm", name=name, clients=50)
     y = federation.train.y
     assert federation.train.x.shape == (negative + positive, features)
@@ -192,11 +179,11 @@ def test_reading_agrees_with_scikit_learn_and_is_quick(published):
     from sklearn.datasets import load_svmlight_file
 
     for name in ("mushrooms", "ijcnn1.num12"):
-        file = published / "libsvm" / name
+        file = published("libsvm") / "libsvm" / name
         x, labels = read_libsvm(file, KNOWN[name].features)
         theirs, their_labels = load_svmlight_file(str(file), n_features=KNOWN[name].features)
         np.testing.assert_array_equal(x, theirs.toarray())
         np.testing.assert_array_equal(labels, their_labels)
     start = time.perf_counter()
-    read_libsvm(published / "libsvm" / "w8a", 300)
+    read_libsvm(published("libsvm") / "libsvm" / "w8a", 300)
     assert time.perf_counter() - start < 5  # 0.6 s on two cores

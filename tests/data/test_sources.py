@@ -199,10 +199,13 @@ def test_wrong_names_and_options_are_refused(name, options, message):
 
 def test_every_source_has_a_description_and_importing_them_is_light():
     assert list(data.sources()) == [
-        "synthetic", "quadratics", "sines", "digits", "libsvm", "csv", "parquet", "folder", "federation",
+        "synthetic", "quadratics", "sines", "digits", "mnist", "mnist_by_writer", "fashion_mnist", "emnist", "femnist",
+        "cifar10", "shakespeare", "shakespeare_leaf", "libsvm", "csv", "parquet", "folder", "npz", "huggingface",
+        "federation",
     ]  # fmt: skip
     assert all(text and "\n" not in text for text, _ in data.sources().values())
-    heavy = "import polyfed.data, sys; print([m for m in ('pandas', 'sklearn', 'pyarrow') if m in sys.modules])"
+    modules = ("pandas", "sklearn", "pyarrow", "matplotlib")
+    heavy = f"import polyfed.data, sys; print([m for m in {modules} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", heavy], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
     for file in Path(data.__file__).parent.glob("*.py"):

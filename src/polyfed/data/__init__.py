@@ -4,33 +4,54 @@ federation.py  Federation and Split          arrays.py, tables.py, folder.py  ow
 partition.py   sharing rows out over clients  storage.py                       the saved file
 power_law.py   FedBC's partition              summary.py                       sizes, skew and shift
 synthetic.py, quadratics.py, sines.py, digits.py                               embedded sources
-published.py, libsvm.py                                                        published files in the data folder
+published.py   the data folder               catalogue.py, fetch.py           what can be downloaded to it
+mnist.py, cifar.py, libsvm.py, shakespeare.py, leaf.py                         published files in the data folder
+images.py, gather.py, idx.py, characters.py, cache.py                          what those share
+npz.py, hugging_face.py                                                        own data with a client column
+picture.py     who has which labels, as a figure
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
+from polyfed.data.cifar import cifar10
 from polyfed.data.digits import digits
 from polyfed.data.federation import Federation, Split
+from polyfed.data.hugging_face import huggingface
+from polyfed.data.leaf import femnist, shakespeare_leaf
 from polyfed.data.libsvm import libsvm
+from polyfed.data.mnist import emnist, fashion_mnist, mnist, mnist_by_writer
 from polyfed.data.options import check_options, choice, option_names
 from polyfed.data.partition import partition
+from polyfed.data.picture import picture
 from polyfed.data.power_law import fedbc_classes
 from polyfed.data.quadratics import quadratics
+from polyfed.data.shakespeare import shakespeare
 from polyfed.data.sines import sines
 from polyfed.data.synthetic import synthetic
 
 __all__ = [
     "Federation",
     "Split",
+    "cifar10",
     "digits",
+    "emnist",
+    "fashion_mnist",
     "fedbc_classes",
+    "femnist",
+    "huggingface",
     "libsvm",
     "load",
+    "mnist",
+    "mnist_by_writer",
     "partition",
+    "picture",
     "quadratics",
+    "shakespeare",
+    "shakespeare_leaf",
     "sines",
     "sources",
     "synthetic",
@@ -44,10 +65,20 @@ def sources() -> dict[str, tuple[str, Callable[..., Federation]]]:
         "quadratics": ("quadratics with chosen spectra and optima, as least squares", quadratics),
         "sines": ("the sine regression tasks of FLIX: groups of clients that share a function", sines),
         "digits": ("scikit-learn's 8 x 8 digits, shared out by any partition", digits),
+        "mnist": ("MNIST's handwritten digits, shared out by any partition", mnist),
+        "mnist_by_writer": ("MNIST's digits by the 539 people who wrote them", mnist_by_writer),
+        "fashion_mnist": ("Fashion-MNIST's pieces of clothing, shared out by any partition", fashion_mnist),
+        "emnist": ("EMNIST's handwritten digits and letters, shared out by any partition", emnist),
+        "femnist": ("LEAF's FEMNIST: handwritten digits and letters by the writer", femnist),
+        "cifar10": ("CIFAR-10's photographs, shared out by any partition", cifar10),
+        "shakespeare": ("the speaking roles of Shakespeare's plays: predict the next character", shakespeare),
+        "shakespeare_leaf": ("LEAF's Shakespeare: the same task from its json files", shakespeare_leaf),
         "libsvm": ("a LIBSVM file (mushrooms, a6a, w8a, ... or your own), shared out by any partition", libsvm),
         "csv": ("a CSV file with a client column", Federation.from_csv),
         "parquet": ("a Parquet file with a client column", Federation.from_parquet),
         "folder": ("a folder with one CSV, Parquet or npz file per client", Federation.from_folder),
+        "npz": ("an npz file with an array of client names", Federation.from_npz),
+        "huggingface": ("a Hugging Face dataset with a client column", huggingface),
         "federation": ("a federation that was saved to a file", Federation.load),
     }
 
@@ -56,7 +87,7 @@ def load(name: str, /, **options: Any) -> Federation:
     """The federation of a named source; an unknown name or option is refused with the nearest known one."""
     function = sources()[choice("data source", name, sources())][1]
     known, required = option_names(function)
-    if function in (digits, libsvm):  # their further options depend on the partition, and they check them themselves
-        known |= options.keys()
+    if any(p.kind is p.VAR_KEYWORD for p in inspect.signature(function).parameters.values()):
+        known |= options.keys()  # options of the partition, which such a source checks itself
     check_options(f"data source {name!r}", options, known, required)
     return function(**options)

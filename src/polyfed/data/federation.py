@@ -257,6 +257,44 @@ class Federation:
             path, target=target, validation=validation, test=test, features=features, seed=seed, classes=classes
         )
 
+    @classmethod
+    def from_npz(
+        cls,
+        path: PathLike,
+        *,
+        client: str = "client",
+        target: str = "y",
+        features: str = "x",
+        validation: float = 0.1,
+        test: float = 0.2,
+        seed: int = 0,
+        classes: int | None = None,
+    ) -> Federation:
+        """From an npz file with the arrays `features` (rows, ...), `target` and `client`, an entry per row each."""
+        from polyfed.data.npz import from_npz
+
+        options = {"validation": validation, "test": test, "seed": seed, "classes": classes}
+        return from_npz(path, client=client, target=target, features=features, **options)
+
+    @classmethod
+    def from_huggingface(
+        cls,
+        dataset: Any,
+        *,
+        client: str,
+        target: str,
+        features: Sequence[str] | None = None,
+        validation: float = 0.1,
+        test: float = 0.2,
+        seed: int = 0,
+        classes: int | None = None,
+    ) -> Federation:
+        """From one split of a Hugging Face dataset; features are all other columns, or those that are named."""
+        from polyfed.data.hugging_face import from_huggingface
+
+        options = {"validation": validation, "test": test, "seed": seed, "classes": classes}
+        return from_huggingface(dataset, client=client, target=target, features=features, **options)
+
     def save(self, path: PathLike) -> None:
         """Write one safetensors file, atomically."""
         from polyfed.data.storage import save

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from polyfed.data.cache import parsed
 from polyfed.data.federation import Federation, PathLike
 from polyfed.data.options import check_options, existing_path, integer, option_names, text
 from polyfed.data.partition import partition as apply_partition
@@ -67,7 +68,7 @@ def libsvm(
     known = KNOWN.get(name) if name is not None else None
     if features is None and known is not None:
         features = known.features
-    x, labels = read_libsvm(file, features)
+    x, labels = parsed(_read, [file], features)
     y, mapping = map_labels(labels, file)
     source: dict[str, Any] = {
         "name": "libsvm",
@@ -115,6 +116,10 @@ def read_libsvm(path: PathLike, features: int | None = None) -> tuple[np.ndarray
     x = np.zeros((count, width))
     x.ravel()[cells] = values[value]
     return x, values[first]
+
+
+def _read(files: Sequence[Path], features: int | None) -> tuple[np.ndarray, np.ndarray]:
+    return read_libsvm(files[0], features)
 
 
 def map_labels(labels: np.ndarray, where: PathLike) -> tuple[np.ndarray, str]:

@@ -146,14 +146,7 @@ def partition(
     if len(x) != len(y):
         raise PolyfedError(f"x has {len(x)} rows and y has {len(y)}, expected as many")
     integer("seed", seed)
-    if scheme == "column":
-        groups = by_column(options["values"])
-        if sum(map(len, groups.values())) != len(y):
-            raise PolyfedError(f"values has {len(options['values'])} entries, expected one for each of {len(y)} rows")
-        names, rows = list(groups), list(groups.values())
-    else:
-        clients = integer("clients", clients, 1)
-        names, rows = list(client_names(clients)), _apply(scheme, y, clients, seed, options)
+    names, rows = assign(y, scheme, clients, seed, options)
     # Labels are those of the whole data, also where a scheme leaves out the last row of a class.
     y, num_classes, label_names = encode(y, num_classes, lambda row: f"row {row} (counted from 0)")
     described = (
@@ -169,6 +162,19 @@ def partition(
         source=described,
     )
     return replace(federation, label_names=label_names)
+
+
+def assign(
+    y: np.ndarray, scheme: str, clients: int | None, seed: int, options: dict[str, Any]
+) -> tuple[list[str], list[np.ndarray]]:
+    """(names, rows of each) of the clients that a scheme makes of rows with these targets."""
+    if scheme == "column":
+        groups = by_column(options["values"])
+        if sum(map(len, groups.values())) != len(y):
+            raise PolyfedError(f"values has {len(options['values'])} entries, expected one for each of {len(y)} rows")
+        return list(groups), list(groups.values())
+    clients = integer("clients", clients, 1)
+    return list(client_names(clients)), _apply(scheme, y, clients, seed, options)
 
 
 def _apply(scheme: str, y: np.ndarray, clients: int, seed: int, options: dict[str, Any]) -> list[np.ndarray]:

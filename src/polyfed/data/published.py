@@ -19,8 +19,11 @@ def published_file(*parts: str) -> Path:
     """A file of the data folder, such as ("libsvm", "mushrooms"); refused with where to put it if it is not there."""
     path = data_folder().joinpath(*parts)
     if not path.is_file():
+        from polyfed.data.catalogue import dataset_of
+
+        known = dataset_of("/".join(parts))
+        get = f"`polyfed data fetch {known.name}` gets it" if known else f"put the published '{parts[-1]}' there"
         raise PolyfedError(
-            f"{path}: no such file; put the published '{parts[-1]}' there, or set POLYFED_DATA to the folder that "
-            f"holds {'/'.join(parts)}"
+            f"{path}: no such file; {get}, or set POLYFED_DATA to the folder that holds {'/'.join(parts)}"
         )
     return path

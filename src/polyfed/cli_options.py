@@ -1,0 +1,20 @@
+"""What the commands share: the consoles, and options that several of them take."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+out, err = Console(), Console(stderr=True)
+
+ConfigFile = Annotated[
+    Path, typer.Argument(help="A TOML file with the sections [data], [problem], [algorithm], [run].")
+]
+Change = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Change a key of the config; may be repeated."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the outcome as JSON, and nothing else.")]
