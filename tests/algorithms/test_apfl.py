@@ -165,6 +165,9 @@ def test_alpha_can_be_learned_from_validation_rows(problem) -> None:
         _, after = method.local(params, state, train, jax.random.key(0))
         mixed = jax.tree.map(lambda v, w: 0.6 * v + 0.4 * w, other, params)
         slope = sum(float(np.sum(0.5 * leaf)) for leaf in jax.tree.leaves(problem.grad(mixed, client, "validation")))
+        empty = dataclasses.replace(held_out, size=jnp.asarray(0))
+        object.__setattr__(train, "validation", empty)
+        assert float(method.local(params, state, train, jax.random.key(0))[1].alpha) == 0.6
     assert float(after.alpha) == pytest.approx(np.clip(0.6 - 0.3 * slope, 0, 1), abs=1e-12)
 
 

@@ -142,7 +142,10 @@ class APFL(Algorithm):
             gradient = f.grad(mix(walk.alpha, walk.own, walk.copy), batch)
             copy = descend(walk.copy, lr, f.grad(walk.copy, batch))  # (6)
             own = descend(walk.own, lr * walk.alpha, gradient)  # (7): the chain rule brings alpha_i
-            alpha = self._mixing(walk, gradient, f, t)  # (10), at the models before the step
+            alpha = walk.alpha
+            if self.adaptive != "off":
+                moved = self._mixing(walk, gradient, f, t)  # (10), at the models before the step
+                alpha = moved if self.adaptive == "step" else jnp.where(walk.done == 0, moved, alpha)
             return Walk(copy, own, alpha, walk.done + 1, self._summed(walk.sums, copy, own, t))
 
         start = Walk(w, state.own, state.alpha, jnp.zeros((), jnp.int32), sums)
@@ -171,14 +174,15 @@ class APFL(Algorithm):
         return state.alpha
 
     def adapt(self, server: ApflServer, f: Objective, key: jax.Array, work: Batching | None = None) -> Tree:
-        """Eq. (17): v from the global model, which stays; alpha from its start, by (10) where it is adaptive."""
+        """Eq. (17): v from the global model, which stays; alpha by (10) at every step, where it is adaptive."""
         w = server.params
 
         def step(walk: Walk, batch: Batch | None) -> Walk:
             t = f.round * self.local_steps + walk.done + 1
             gradient = f.grad(mix(walk.alpha, walk.own, w), batch)
             own = descend(walk.own, at(self.lr, f.round, t) * walk.alpha, gradient)
-            return Walk(w, own, self._mixing(walk, gradient, f, t), walk.done + 1, None)
+            alpha = walk.alpha if self.adaptive == "off" else self._mixing(walk, gradient, f, t)
+            return Walk(w, own, alpha, walk.done + 1, None)
 
         start = Walk(w, w, newcomer.typical(self.alpha), jnp.zeros((), jnp.int32), None)
         end = f.train(step, start, key, work or Batching.of(self))[0]
@@ -186,14 +190,11 @@ class APFL(Algorithm):
 
     def _mixing(self, walk: Walk, gradient: Tree, f: Objective, t: jax.Array) -> jax.Array:
         """Eq. (10), projected to [0, 1]."""
-        if self.adaptive == "off":
-            return walk.alpha
         if self.alpha_on == "validation":
             gradient = validation_gradient(f, mix(walk.alpha, walk.own, walk.copy))
         lr = at(self.lr if self.alpha_lr is None else self.alpha_lr, f.round, t)
         slope = dot(subtract(walk.own, walk.copy), gradient)
-        moved = jnp.clip(walk.alpha - lr * slope, 0.0, 1.0)
-        return moved if self.adaptive == "step" else jnp.where(walk.done == 0, moved, walk.alpha)
+        return jnp.clip(walk.alpha - lr * slope, 0.0, 1.0)
 
     def _summed(self, sums: Any, copy: Tree, own: Tree, t: jax.Array) -> Any:
         """The sums of p_t w_i^t, p_t v_i^t and p_t, one step further."""

@@ -62,7 +62,7 @@ class Ditto(Algorithm):
         return params  # v_i
 
     def broadcast(self, server: Averaged) -> Tree:
-        return server.params  # line 3
+        return server.params
 
     def local(self, w: Tree, v: Tree, f: Objective, key: jax.Array) -> tuple[Upload, Tree]:
         lr = at(self.lr, f.round)
@@ -70,12 +70,12 @@ class Ditto(Algorithm):
         def step(y: Tree, batch: Batch | None) -> Tree:
             return descend(y, lr, f.grad(y, batch))
 
-        y, steps = f.train(step, w, key, Batching.of(self))  # line 5
-        v = self._personalised(v, w, f, key, self._personal_work())  # lines 6, 7
+        y, steps = f.train(step, w, key, Batching.of(self))  # the global model's part
+        v = self._personalised(v, w, f, key, self._personal_work())  # the client's own, anchored at the round's w
         return Upload(subtract(y, w), f.weight(self.weighting), steps=steps), v
 
     def update(self, averaged: Averaged, total: Total) -> Averaged:
-        return server.step(self, averaged, total.mean)  # line 9
+        return server.step(self, averaged, total.mean)
 
     def personal(self, server: Averaged, v: Tree) -> Tree:
         return v

@@ -77,16 +77,16 @@ class L2GD(Algorithm):
         locals_, _ = self._runs(f)
 
         def step(x: Tree, batch: Batch | None) -> Tree:
-            return descend(x, self.lr, f.grad(x, batch))  # line 5, for xi = 0
+            return descend(x, self.lr, f.grad(x, batch))  # xi = 0
 
         x, steps = f.train(step, x, key, Batching(self.batch, 1, None, self.replace), count=locals_)
         return Upload(x, steps=steps), x
 
     def update(self, server: MeanServer, total: Total) -> MeanServer:
-        return MeanServer(total.mean)  # line 7
+        return MeanServer(total.mean)
 
     def absorb(self, x: Tree, mean: Tree, f: Objective) -> Tree:
-        """Line 8, for xi = 1, as often as the coin says: x_i <- (1 - share) x_i + share mean."""
+        """xi = 1, as often as the coin says: x_i <- (1 - share) x_i + share mean."""
         _, pulls = self._runs(f)
         p: Any = self.p
         lr: Any = self.lr

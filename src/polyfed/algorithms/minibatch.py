@@ -24,7 +24,7 @@ class MinibatchServer(NamedTuple):
 class MinibatchSGD(Algorithm):
     """As many gradients as local SGD, all at the global model: one large step a round.
 
-    The baseline of Woodworth, Patel, Srebro 2020, Section 2: w <- w - lr mean of M K gradients of f_i(w; batch).
+    The baseline of Woodworth, Patel, Srebro 2020: w <- w - lr mean of M K gradients of f_i(w; batch).
     """
 
     lr: Schedule = 0.1

@@ -64,7 +64,7 @@ class PerFedAvg(Algorithm):
         return None
 
     def broadcast(self, server: MetaServer) -> Tree:
-        return server.params  # line 3
+        return server.params
 
     def local(self, w: Tree, state: State, f: Objective, key: jax.Array) -> tuple[Upload, State]:
         lr, one = at(self.lr, f.round), Batching(self.batch, 1, None, self.replace)
@@ -73,18 +73,18 @@ class PerFedAvg(Algorithm):
         def step(carry: tuple[Tree, jax.Array], batch: Batch | None) -> tuple[Tree, jax.Array]:
             y, count = carry
             first, third = jax.random.split(jax.random.fold_in(aside, count))  # of the batches D and D''
-            adapted = newcomer.fit(y, f, first, self.inner_lr, one)  # lines 6, 7
-            gradient = f.grad(adapted, batch)  # on the batch D'
+            adapted = newcomer.fit(y, f, first, self.inner_lr, one)  # w~
+            gradient = f.grad(adapted, batch)  # on D', the batch that FedAvg would use
             if self.variant != "first-order":
                 product, _ = f.train(lambda _, rows: self._hessian(f, y, gradient, rows), gradient, third, one)
                 gradient = descend(gradient, self.inner_lr, product)
-            return descend(y, lr, gradient), count + 1  # line 8
+            return descend(y, lr, gradient), count + 1
 
         (y, _), steps = f.train(step, (w, jnp.zeros((), jnp.int32)), key, Batching.of(self))
-        return Upload(subtract(y, w), f.weight(self.weighting), steps=steps), state  # line 10
+        return Upload(subtract(y, w), f.weight(self.weighting), steps=steps), state
 
     def update(self, server: MetaServer, total: Total) -> MetaServer:
-        return MetaServer(add(server.params, total.mean))  # line 12
+        return MetaServer(add(server.params, total.mean))
 
     def personal(self, server: MetaServer, state: State) -> Tree:
         return server.params
@@ -95,7 +95,7 @@ class PerFedAvg(Algorithm):
         return newcomer.fit(server.params, f, key, self.inner_lr, work)
 
     def _hessian(self, f: Objective, w: Tree, direction: Tree, batch: Batch | None) -> Tree:
-        """The Hessian of f_i at w times a direction: exact, or by a central difference (eq. 12)."""
+        """The Hessian of f_i at w times a direction: exact, or by a central difference."""
         if self.variant == "exact":
             return jax.jvp(lambda x: f.grad(x, batch), (w,), (direction,))[1]
         ahead = f.grad(descend(w, -self.delta, direction), batch)

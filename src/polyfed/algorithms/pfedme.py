@@ -64,21 +64,21 @@ class PFedMe(Algorithm):
         return params  # theta_i
 
     def broadcast(self, server: EnvelopeServer) -> Tree:
-        return server.params  # line 3
+        return server.params
 
     def local(self, w: Tree, theta: Tree, f: Objective, key: jax.Array) -> tuple[Upload, Tree]:
         stride = at(self.lr, f.round) * self.penalty
 
         def step(carry: tuple[Tree, Tree], batch: Batch | None) -> tuple[Tree, Tree]:
             w_i, theta = carry
-            theta = self._proximal(theta, w_i, f, batch)  # line 7
-            return mix(stride, theta, w_i), theta  # line 8: w_i - eta lambda (w_i - theta_i)
+            theta = self._proximal(theta, w_i, f, batch)  # theta_i(w_i), approximately
+            return mix(stride, theta, w_i), theta  # w_i <- w_i - eta lambda (w_i - theta_i)
 
         (w_i, theta), steps = f.train(step, (w, w), key, Batching.of(self))  # theta_i starts at w
         return Upload(subtract(w_i, w), f.weight(self.weighting), steps=steps), theta
 
     def update(self, server: EnvelopeServer, total: Total) -> EnvelopeServer:
-        return EnvelopeServer(add(server.params, scale(self.beta, total.mean)))  # line 11
+        return EnvelopeServer(add(server.params, scale(self.beta, total.mean)))  # (1 - beta) w + beta mean w_i
 
     def personal(self, server: EnvelopeServer, theta: Tree) -> Tree:
         return theta

@@ -65,7 +65,7 @@ class QFedAvg(Algorithm):
         return None
 
     def broadcast(self, server: FairServer) -> Tree:
-        return server.params  # line 4
+        return server.params
 
     def local(self, w: Tree, state: State, f: Objective, key: jax.Array) -> tuple[Upload, State]:
         lr = at(self.lr, f.round)
@@ -74,8 +74,8 @@ class QFedAvg(Algorithm):
         def step(y: Tree, batch: Batch | None) -> Tree:
             return descend(y, lr, f.grad(y, batch))
 
-        y, steps = f.train(step, w, key, Batching.of(self))  # line 5
-        delta = scale(L, subtract(w, y))  # line 6
+        y, steps = f.train(step, w, key, Batching.of(self))
+        delta = scale(L, subtract(w, y))  # Delta w_k
         loss = jnp.maximum(f.value(w), LEAST)
         fair = loss**self.q
         curvature = self.q * loss ** (self.q - 1) * squared_norm(delta) + L * fair
@@ -83,7 +83,7 @@ class QFedAvg(Algorithm):
 
     def update(self, server: FairServer, total: Total) -> FairServer:
         sums: FairUpload = total.values
-        return FairServer(descend(server.params, 1.0 / sums.curvature, sums.move))  # line 8
+        return FairServer(descend(server.params, 1.0 / sums.curvature, sums.move))  # w - sum Delta_k / sum h_k
 
     def personal(self, server: FairServer, state: State) -> Tree:
         return server.params
