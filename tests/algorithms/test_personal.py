@@ -120,6 +120,14 @@ def test_qfedavg_with_q_0_is_fedavg_with_uniform_weights(problem, smoothness) ->
     assert fair.simulation.bits_up == average.simulation.bits_up * 16 / 15
 
 
+def test_losses_whose_powers_vanish_leave_the_model_where_it_is() -> None:
+    """Targets that the start fits exactly: every loss is zero, and so are all powers of it in float32."""
+    fed = pf.Federation.from_arrays([(np.ones((4, 2)), np.zeros(4))] * 2, test=0, validation=0)
+    problem = pf.Problem(fed, pf.models.linear(bias=False), "squared")
+    result = pf.simulate(problem, A.QFedAvg(q=8.0), rounds=2)
+    np.testing.assert_array_equal(result.global_params["w"], 0)
+
+
 def test_a_large_q_evens_the_losses_out(problem) -> None:
     def spread(q: float) -> float:
         method = A.QFedAvg(lr=0.1, local_steps=5, batch="full", q=q)

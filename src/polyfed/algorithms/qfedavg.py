@@ -83,7 +83,9 @@ class QFedAvg(Algorithm):
 
     def update(self, server: FairServer, total: Total) -> FairServer:
         sums: FairUpload = total.values
-        return FairServer(descend(server.params, 1.0 / sums.curvature, sums.move))  # w - sum Delta_k / sum h_k
+        some = sums.curvature > 0  # every power of every loss may have become zero
+        share = jnp.where(some, 1.0 / jnp.where(some, sums.curvature, 1.0), 0.0)
+        return FairServer(descend(server.params, share, sums.move))  # w - sum Delta_k / sum h_k
 
     def personal(self, server: FairServer, state: State) -> Tree:
         return server.params
