@@ -7,6 +7,7 @@ Both check every relative link, the keys and defaults of the data sources, every
 from __future__ import annotations
 
 import ast
+import dataclasses
 import inspect
 import json
 import re
@@ -106,7 +107,7 @@ def fields_table(cls: type, title: str, up: str) -> str:
         if isinstance(item, ast.AnnAssign):
             text = after.value.value if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant) else ""
             assert text, f"{cls.__name__}.{ast.unparse(item.target)} has no docstring"
-            default = shown(ast.literal_eval(item.value)) if item.value else "required"
+            default = shown(getattr(cls, ast.unparse(item.target))) if item.value else "required"
             kind = in_words(item.annotation).replace("{up}", up)
             rows.append((f"`{ast.unparse(item.target)}`", kind, default, " ".join(str(text).split())))
     return table((title, "type", "default", "meaning"), rows)
@@ -125,6 +126,8 @@ def in_words(annotation: ast.expr) -> str:
 
 def shown(value: Any) -> str:
     """A default as TOML writes it; none, where it has none."""
+    if dataclasses.is_dataclass(value):
+        return f"`{{{', '.join(f'{name} = {inner}' for name, inner in vars(value).items())}}}`"
     return "none" if value is None else f"`{json.dumps(list(value) if isinstance(value, tuple) else value)}`"
 
 

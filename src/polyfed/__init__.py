@@ -5,7 +5,7 @@ from polyfed.data import Federation
 from polyfed.engine import Bernoulli, FineTune, Result, simulate
 from polyfed.errors import PolyfedError
 from polyfed.problem import Problem
-from polyfed.schedules import Decay, Inverse
+from polyfed.schedules import Decay, Inverse, InverseStep
 
 __version__ = "0.1.0"
 
@@ -15,6 +15,7 @@ __all__ = [
     "Federation",
     "FineTune",
     "Inverse",
+    "InverseStep",
     "PolyfedError",
     "Problem",
     "Result",

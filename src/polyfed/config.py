@@ -23,7 +23,7 @@ from polyfed.losses import LOSSES
 from polyfed.models import MODELS
 from polyfed.problem import Problem
 from polyfed.run_settings import RunSettings, run_settings
-from polyfed.schedules import Decay, Inverse
+from polyfed.schedules import Decay, Inverse, InverseStep
 
 SECTIONS = ("data", "problem", "algorithm", "run", "compare")
 
@@ -221,14 +221,15 @@ def _hyper_parameters(name: Any) -> set[str]:
 
 
 def _schedule(value: Any, key: str) -> Any:
-    """A table {initial, rate} or {scale, offset} is a schedule; a list is a tuple."""
+    """A table {initial, rate}, {scale, offset} or {step_scale, step_offset} is a schedule; a list is a tuple."""
     if isinstance(value, Mapping) and key.endswith(".compressor"):
         return dict(value)
     if isinstance(value, Mapping):
-        for kind in (Decay, Inverse):
+        for kind in (Decay, Inverse, InverseStep):
             if set(value) == {f.name for f in dataclasses.fields(kind)}:
                 return kind(**value)
-        raise PolyfedError(f"{key} must be a number, {{initial, rate}} or {{scale, offset}}, found {dict(value)}")
+        known = "{initial, rate}, {scale, offset} or {step_scale, step_offset}"
+        raise PolyfedError(f"{key} must be a number, {known}, found {dict(value)}")
     return tuple(value) if isinstance(value, list) else value
 
 

@@ -1,4 +1,4 @@
-"""Values that may change from round to round: a number, or an initial value with a decay per round."""
+"""Values that may change as a run goes on: a number, a decay per round, or a theorem's O(1/t)."""
 
 from __future__ import annotations
 
@@ -27,11 +27,23 @@ class Inverse:
     offset: float
 
 
-Schedule = float | Decay | Inverse
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class InverseStep:
+    """step_scale / (t + step_offset), t the number of the local step: for methods that count steps, not rounds."""
+
+    step_scale: float
+    step_offset: float
 
 
-def at(schedule: Any, round: jax.Array) -> Any:
-    """The schedule's value in this round (the first round is 0)."""
+Schedule = float | Decay | Inverse | InverseStep
+
+
+def at(schedule: Any, round: jax.Array, step: Any = None) -> Any:
+    """The schedule's value in this round (the first is 0) and, where the method counts them, step (the first is 1)."""
+    if isinstance(schedule, InverseStep):
+        assert step is not None, "checks.stepsize refuses it where steps are not counted"
+        return schedule.step_scale / (step + schedule.step_offset)
     if isinstance(schedule, Decay):
         return schedule.initial * jnp.power(schedule.rate, round.astype(jnp.result_type(float)))
     if isinstance(schedule, Inverse):

@@ -16,7 +16,7 @@ from polyfed.engine.participation import sampling
 from polyfed.engine.simulation import Simulation
 from tests.conftest import unequal_clients
 
-SMALL = {"local_steps": 3, "batch": 4, "lr": 0.1, "p": 0.3, "plm_epochs": 2}
+SMALL = {"local_steps": 3, "batch": 4, "lr": 0.1, "p": 0.3, "plm_epochs": 2, "inner_steps": 2, "inner_lr": 0.05}
 ROUNDS = 4
 
 

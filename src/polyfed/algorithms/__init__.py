@@ -1,25 +1,43 @@
 """Algorithms, one file per paper. `REGISTRY` maps a config's `algorithm.name` to its class."""
 
+from polyfed.algorithms.apfl import APFL
 from polyfed.algorithms.base import REGISTRY, Algorithm, Total, Upload, algorithm, get_algorithm
 from polyfed.algorithms.dcgd import DCGD
 from polyfed.algorithms.diana import DIANA
+from polyfed.algorithms.ditto import Ditto
 from polyfed.algorithms.fedavg import FedAvg
 from polyfed.algorithms.fedprox import FedProx
 from polyfed.algorithms.flix import FLIX
+from polyfed.algorithms.fomaml import FOMAML
+from polyfed.algorithms.l2gd import L2GD
 from polyfed.algorithms.local import Local
+from polyfed.algorithms.minibatch import MinibatchSGD
+from polyfed.algorithms.perfedavg import PerFedAvg
+from polyfed.algorithms.pfedme import PFedMe
+from polyfed.algorithms.qfedavg import QFedAvg
+from polyfed.algorithms.reptile import Reptile
 from polyfed.algorithms.scafflix import Scafflix
 from polyfed.algorithms.scaffnew import Scaffnew
 from polyfed.algorithms.scaffold import Scaffold
 
 __all__ = [
+    "APFL",
     "DCGD",
     "DIANA",
     "FLIX",
+    "FOMAML",
+    "L2GD",
     "REGISTRY",
     "Algorithm",
+    "Ditto",
     "FedAvg",
     "FedProx",
     "Local",
+    "MinibatchSGD",
+    "PFedMe",
+    "PerFedAvg",
+    "QFedAvg",
+    "Reptile",
     "Scafflix",
     "Scaffnew",
     "Scaffold",

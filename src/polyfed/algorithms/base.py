@@ -6,6 +6,8 @@ A round, as the engine runs it:
     uploads --sum--> server: update(server, total) -> server
     participants, where the paper needs it: absorb(state, broadcast of the new server) -> state
     personal(server, state) -> the model that this client deploys
+
+A client that joins later: adapt(server, f, key) -> its model.
 """
 
 from __future__ import annotations
@@ -19,8 +21,9 @@ from typing import Any, ClassVar, TypeVar, dataclass_transform
 import jax
 
 from polyfed import trees
+from polyfed.algorithms import newcomer
 from polyfed.errors import PolyfedError, suggestion
-from polyfed.objective import Objective
+from polyfed.objective import Batching, Objective
 from polyfed.trees import Tree
 
 Server = Any
@@ -80,6 +83,8 @@ class Algorithm(ABC):
     """`resolve(problem) -> algorithm`: fill in what follows from the problem, such as a theorem's stepsize."""
     mixture: bool = False
     """Whether clients deploy alpha x + (1 - alpha) x_i*, and the method minimises the mean of f_i there."""
+    deploys_adapted: bool = False
+    """Whether what a client deploys is `adapt(server, f, key)`: the global model is meant to be adapted, not used."""
     own_share: Callable[..., jax.Array] | None = None
     """`own_share(state) -> number in [0, 1]`: the share of the client's own model in what it deploys."""
 
@@ -110,6 +115,14 @@ class Algorithm(ABC):
     @abstractmethod
     def personal(self, server: Server, state: State, /) -> Tree:
         """The model that a client deploys."""
+
+    def adapt(self, server: Server, f: Objective, key: jax.Array, work: Batching | None = None) -> Tree:
+        """The model of a client that joins after training, from its own training rows; the server's state stays.
+
+        `work` is the local work that it does, by default one round of the method's own. Unless a method has a rule of
+        its own, the newcomer fine-tunes the global model.
+        """
+        return newcomer.tuned(self, server.params, f, key, work)
 
 
 REGISTRY: dict[str, type[Algorithm]] = {}

@@ -7,13 +7,18 @@ from typing import Any
 import numpy as np
 
 from polyfed.errors import PolyfedError
-from polyfed.schedules import Decay, Inverse
+from polyfed.schedules import Decay, Inverse, InverseStep
 
 
-def stepsize(owner: Any, name: str) -> None:
-    """The field `name` must be a number above 0, or a schedule whose parts are."""
+def stepsize(owner: Any, name: str, *, per_step: bool = False) -> None:
+    """The field `name` must be a number above 0, or a schedule with such parts; of steps only if they are counted."""
     value = getattr(owner, name)
-    parts = vars(value) if isinstance(value, Decay | Inverse) else None
+    if isinstance(value, InverseStep):
+        if not per_step:
+            raise PolyfedError(f"{owner.name}: {name} must be a number or a schedule of rounds, found one of steps")
+        if owner.local_epochs is not None:
+            raise PolyfedError(f"{owner.name}: {name} is a schedule of steps, give local_steps and not local_epochs")
+    parts = vars(value) if isinstance(value, Decay | Inverse | InverseStep) else None
     for part, inner in (parts or {"": value}).items():
         _number(owner, f"{name}.{part}" if part else name, inner, 0.0, float("inf"), above=True)
 
@@ -53,12 +58,17 @@ def flag(owner: Any, name: str) -> None:
         raise PolyfedError(f"{owner.name}: {name} must be true or false, found {value!r}")
 
 
-def local_work(owner: Any) -> None:
+def local_work(owner: Any, *, per_step: bool = False) -> None:
     """The fields that say what a client does in a round: lr, local_steps or local_epochs, batch, replace."""
-    stepsize(owner, "lr")
+    stepsize(owner, "lr", per_step=per_step)
     whole(owner, "local_steps")
     if owner.local_epochs is not None:
         whole(owner, "local_epochs")
+    batches(owner)
+
+
+def batches(owner: Any) -> None:
+    """The fields that say what a batch is: batch, replace."""
     if owner.batch != "full":
         value = owner.batch
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:

@@ -128,6 +128,10 @@ class DCGD(Algorithm):
     def own_share(self, state: DcgdState) -> jax.Array:
         return 1 - state.mixture.alpha
 
+    def adapt(self, server: CompressedServer, f: Objective, key: jax.Array, work: Batching | None = None) -> Tree:
+        """The newcomer's pure local model, mixed with the global one."""
+        return mixture.joined(self, server.params, f, key, work)
+
 
 def compressed(compressor: Any, f: Objective, key: jax.Array, tree: Tree) -> tuple[Tree, Any]:
     """C_i of a tree as one vector, and the bits of the message; the client's own C_i where clients differ."""

@@ -163,3 +163,7 @@ class DIANA(Algorithm):
 
     def own_share(self, state: DianaState) -> jax.Array:
         return 1 - state.mixture.alpha
+
+    def adapt(self, server: DianaServer, f: Objective, key: jax.Array, work: Batching | None = None) -> Tree:
+        """The newcomer's pure local model, mixed with the global one."""
+        return mixture.joined(self, server.params, f, key, work)

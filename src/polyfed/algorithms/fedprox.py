@@ -7,7 +7,7 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 
-from polyfed.algorithms import checks, server
+from polyfed.algorithms import checks, newcomer, server
 from polyfed.algorithms.base import Algorithm, State, Total, Upload, algorithm
 from polyfed.algorithms.server import Averaged, ServerOptimizer
 from polyfed.objective import Batch, Batching, Objective
@@ -74,3 +74,8 @@ class FedProx(Algorithm):
 
     def own_share(self, state: State) -> jax.Array:
         return jnp.zeros(())
+
+    def adapt(self, server: Averaged, f: Objective, key: jax.Array, work: Batching | None = None) -> Tree:
+        """The global model, tuned under the proximal term."""
+        lr, w = at(self.lr, f.round), server.params
+        return newcomer.fit(w, f, key, lr, work or Batching.of(self), w, self.mu)

@@ -131,3 +131,7 @@ class FLIX(Algorithm):
 
     def own_share(self, state: Mixture) -> jax.Array:
         return 1 - state.alpha
+
+    def adapt(self, server: FlixServer, f: Objective, key: jax.Array, work: Batching | None = None) -> Tree:
+        """The newcomer's pure local model, mixed with the global one."""
+        return mixture.joined(self, server.params, f, key, work)

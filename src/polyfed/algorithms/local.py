@@ -6,12 +6,13 @@ from typing import Literal
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
-from polyfed.algorithms import checks
+from polyfed.algorithms import checks, newcomer
 from polyfed.algorithms.base import Algorithm, Server, State, Total, Upload, algorithm
 from polyfed.objective import Batch, Batching, Objective
 from polyfed.schedules import Schedule, at
-from polyfed.trees import Tree, descend
+from polyfed.trees import Tree, descend, zeros_like
 
 
 @algorithm("local")
@@ -33,7 +34,7 @@ class Local(Algorithm):
     """draw batches with replacement"""
 
     def check(self) -> None:
-        checks.local_work(self)
+        checks.local_work(self, per_step=True)
 
     def init_server(self, params: Tree) -> Server:
         return None
@@ -45,12 +46,7 @@ class Local(Algorithm):
         return None
 
     def local(self, broadcast: Tree, state: State, f: Objective, key: jax.Array) -> tuple[Upload, State]:
-        lr = at(self.lr, f.round)
-
-        def step(x: Tree, batch: Batch | None) -> Tree:
-            return descend(x, lr, f.grad(x, batch))
-
-        own, steps = f.train(step, state, key, Batching.of(self))
+        own, steps = self._trained(state, f, f.round, key, Batching.of(self))
         return Upload(None, steps=steps), own
 
     def update(self, server: Server, total: Total) -> Server:
@@ -61,3 +57,29 @@ class Local(Algorithm):
 
     def own_share(self, state: State) -> jax.Array:
         return jnp.ones(())
+
+    def adapt(self, server: Server, f: Objective, key: jax.Array, work: Batching | None = None) -> Tree:
+        """Alone from the model's own start: as many rounds of its local work as the federation has done, or `work`."""
+        model = f.problem.model
+        start = model.init(jax.random.fold_in(key, newcomer.ASIDE))
+        start = zeros_like(start) if model.start == "zeros" else start
+        if work is not None:
+            return self._trained(start, f, f.round, key, work)[0]
+
+        def round(number: jax.Array, x: Tree) -> Tree:
+            return self._trained(x, f, number, jax.random.fold_in(key, number), Batching.of(self))[0]
+
+        return lax.fori_loop(0, jnp.maximum(f.round, 1), round, start)
+
+    def _trained(
+        self, start: Tree, f: Objective, round: jax.Array, key: jax.Array, work: Batching
+    ) -> tuple[Tree, jax.Array]:
+        """SGD on the client's own rows, with the stepsizes of a round."""
+
+        def step(carry: tuple[Tree, jax.Array], batch: Batch | None) -> tuple[Tree, jax.Array]:
+            x, count = carry
+            lr = at(self.lr, round, round * self.local_steps + count + 1)
+            return descend(x, lr, f.grad(x, batch)), count + 1
+
+        (x, _), steps = f.train(step, (start, jnp.zeros((), jnp.int32)), key, work)
+        return x, steps

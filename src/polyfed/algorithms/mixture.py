@@ -14,7 +14,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from polyfed import newton, theory
-from polyfed.algorithms import checks
+from polyfed.algorithms import checks, newcomer
 from polyfed.errors import PolyfedError
 from polyfed.mixing import mixing_weights
 from polyfed.objective import Batch, Batching, Objective
@@ -59,6 +59,18 @@ def prepared(method: Any, mixture: Mixture, f: Objective, key: jax.Array) -> Mix
 
     own, _ = f.train(step, mixture.own, key, Batching(method.plm_batch, 1, method.plm_epochs))
     return Mixture(alpha, own, jnp.linalg.norm(ravel_pytree(f.grad(own))[0]))
+
+
+def joined(method: Any, x: Tree, f: Objective, key: jax.Array, work: Batching | None) -> Tree:
+    """The mixture of a client that joins after training: alpha as for all, or the mean where clients have their own.
+
+    Its pure local model is computed as everybody's, or by `work`. Where that is SGD, it starts at the global model x.
+    """
+    if work is not None and method.plm:
+        mine = Mixture(newcomer.typical(method.alpha), newcomer.fit(x, f, key, method.plm_lr, work), jnp.zeros(()))
+    else:
+        mine = prepared(method, blank(x), f, key)._replace(alpha=newcomer.typical(method.alpha))
+    return deployed(x, mine)
 
 
 def deployed(x: Tree, mixture: Mixture) -> Tree:

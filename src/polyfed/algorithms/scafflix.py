@@ -140,3 +140,7 @@ class Scafflix(Algorithm):
 
     def own_share(self, state: ScafflixState) -> jax.Array:
         return 1 - state.mixture.alpha
+
+    def adapt(self, server: ScafflixServer, f: Objective, key: jax.Array, work: Batching | None = None) -> Tree:
+        """The newcomer's pure local model, mixed with the global one."""
+        return mixture.joined(self, server.params, f, key, work)

@@ -1,9 +1,21 @@
 """What the papers' theorems say: stepsizes, probabilities, rates, bounds and budgets, as functions of NumPy arrays.
 
 flix.py: the FLIX objective, one-shot averaging, the communication budget, gradient descent. compressed.py: DCGD and
-DIANA. scafflix.py: Scaffnew, i-Scaffnew and Scafflix. A quantity of the clients is one number for all, or one each.
+DIANA. scafflix.py: Scaffnew, i-Scaffnew and Scafflix. apfl.py: the risk of a mixture and its best weight.
+
+A quantity of the clients is one number for all, or one each.
 """
 
+from polyfed.theory.apfl import (
+    ApflRisk,
+    apfl_bound,
+    apfl_mixing_weight,
+    apfl_offset,
+    apfl_schedule,
+    gradient_diversity,
+    label_divergence,
+    optimality_gap,
+)
 from polyfed.theory.compressed import (
     Regime,
     dcgd_distance_bound,
@@ -48,10 +60,15 @@ from polyfed.theory.scafflix import (
 )
 
 __all__ = [
+    "ApflRisk",
     "Budget",
     "ExpectedSmoothness",
     "Regime",
     "Spread",
+    "apfl_bound",
+    "apfl_mixing_weight",
+    "apfl_offset",
+    "apfl_schedule",
     "budget_table",
     "communications",
     "convexity",
@@ -69,10 +86,13 @@ __all__ = [
     "gd_rate",
     "gd_rounds",
     "gd_stepsize",
+    "gradient_diversity",
     "growth",
+    "label_divergence",
     "largest_alpha",
     "one_shot_limit",
     "one_shot_weights",
+    "optimality_gap",
     "scafflix_accuracy",
     "scafflix_bound",
     "scafflix_iterations",

@@ -24,6 +24,16 @@ RANGES: dict[str, tuple[float, bool, float]] = {
     "start": (0.0, False, INFINITE),
     "A": (0.0, True, INFINITE),
     "C": (0.0, False, INFINITE),
+    "rows": (0.0, True, INFINITE),
+    "global_risk": (0.0, False, INFINITE),
+    "local_risk": (0.0, False, INFINITE),
+    "divergence": (0.0, False, 2.0),
+    "disagreement": (0.0, False, INFINITE),
+    "loss_bound": (0.0, False, INFINITE),
+    "lipschitz": (0.0, False, INFINITE),
+    "dimension": (0.0, False, INFINITE),
+    "confidence": (0.0, True, 1.0),
+    "constant": (0.0, False, INFINITE),
 }
 """The least value of each quantity, whether that value itself is left out, and the greatest."""
 

@@ -1,0 +1,80 @@
+"""FOMAML: first-order model-agnostic meta-learning, with clients as tasks."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import jax
+
+from polyfed.algorithms import checks, newcomer, server
+from polyfed.algorithms.base import Algorithm, State, Total, Upload, algorithm
+from polyfed.algorithms.server import Averaged, ServerOptimizer
+from polyfed.objective import Batch, Batching, Objective
+from polyfed.trees import Tree, descend, zeros_like
+
+
+@algorithm("fomaml")
+class FOMAML(Algorithm):
+    """Meta-learning from gradients after adaptation: each client adapts the model, and sends its gradient there.
+
+    Finn, Abbeel, Levine 2017, Algorithm 1, without second derivatives (their Section 5.2).
+    """
+
+    lr: float = 0.1
+    """beta, the server's stepsize"""
+    inner_lr: float = 0.01
+    """alpha, the stepsize of the adaptation"""
+    inner_steps: int = 5
+    """the steps of the adaptation; one more batch gives the gradient that is sent"""
+    adapt_steps: int | None = None
+    """steps with inner_lr, on training rows, that make the model which a client deploys; by default inner_steps"""
+    batch: int | Literal["full"] = 20
+    """rows per step, or "full" """
+    replace: bool = False
+    """draw batches with replacement"""
+    weighting: Literal["size", "uniform"] = "uniform"
+    """the weight of a client in the mean gradient: n_i, or one for all"""
+    server_optimizer: ServerOptimizer = "sgd"
+    """any of Optax's, applied to the mean gradient with stepsize lr"""
+    deploys_adapted = True
+
+    def check(self) -> None:
+        checks.number(self, "lr", above=True)
+        checks.number(self, "inner_lr")
+        checks.whole(self, "inner_steps")
+        if self.adapt_steps is not None:
+            checks.whole(self, "adapt_steps")
+        checks.batches(self)
+        checks.choice(self, "weighting", "size", "uniform")
+        server.check_name(self)
+
+    def init_server(self, params: Tree) -> Averaged:
+        return Averaged(params, server.optimizer(self.server_optimizer, self.lr).init(params))
+
+    def init_client(self, params: Tree) -> State:
+        return None
+
+    def broadcast(self, server: Averaged) -> Tree:
+        return server.params
+
+    def local(self, w: Tree, state: State, f: Objective, key: jax.Array) -> tuple[Upload, State]:
+        def step(carry: tuple[Tree, Tree], batch: Batch | None) -> tuple[Tree, Tree]:
+            x, _ = carry
+            gradient = f.grad(x, batch)
+            return descend(x, self.inner_lr, gradient), gradient  # lines 5, 6
+
+        # The batch after those of the adaptation plays the part of the task's test rows: only its gradient is used.
+        work = Batching(self.batch, self.inner_steps + 1, None, self.replace)
+        (_, gradient), steps = f.train(step, (w, zeros_like(w)), key, work)
+        return Upload(gradient, f.weight(self.weighting), steps=steps), state
+
+    def update(self, averaged: Averaged, total: Total) -> Averaged:
+        return server.descend(self.server_optimizer, self.lr, averaged, total.mean)  # line 8
+
+    def personal(self, server: Averaged, state: State) -> Tree:
+        return server.params
+
+    def adapt(self, server: Averaged, f: Objective, key: jax.Array, work: Batching | None = None) -> Tree:
+        """adapt_steps gradient steps from the global model, on the client's training rows."""
+        work = work or Batching(self.batch, self.adapt_steps or self.inner_steps, None, self.replace)
+        return newcomer.fit(server.params, f, key, self.inner_lr, work)

@@ -1,0 +1,117 @@
+"""L2GD: personal models, pulled to their mean by a coin that all clients share."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from polyfed.algorithms import checks, mixture, newcomer
+from polyfed.algorithms.base import Algorithm, Total, Upload, algorithm
+from polyfed.objective import Batch, Batching, Objective
+from polyfed.trees import Tree, descend, mix
+
+if TYPE_CHECKING:
+    from polyfed.problem import Problem
+
+
+class MeanServer(NamedTuple):
+    """The mean of the clients' models."""
+
+    params: Tree
+
+
+@algorithm("l2gd")
+class L2GD(Algorithm):
+    """Loopless local gradient descent on sum_i f_i(x_i) + penalty/2 |x_i - mean|^2: a shared coin says when to average.
+
+    Hanzely, Richtarik 2020, Algorithm 1. A client's state is x_i. A round is a run of local steps and the run of
+    aggregation steps after it, which needs one communication: the mean does not change between them.
+    """
+
+    penalty: float = 1.0
+    """lambda, how strongly the models are held together: 0 is training alone, large values one model for all"""
+    lr: float | None = None
+    """the stepsize of a local step, alpha / (n (1 - p)) in the paper; by default the theorem's, 1 / (2 max_i L_i)
+    or less where p is small"""
+    p: float | None = None
+    """the probability of an aggregation step; by default penalty / (penalty + max_i L_i): fewest steps"""
+    batch: int | Literal["full"] = "full"
+    """rows per local step, or "full" """
+    replace: bool = False
+    """draw batches with replacement"""
+
+    def check(self) -> None:
+        checks.number(self, "penalty")
+        if self.lr is not None:
+            checks.number(self, "lr", above=True)
+        if self.p is not None:
+            checks.number(self, "p", 0.0, 1.0 - 1e-6, above=True)
+        checks.batches(self)
+
+    def resolve(self, problem: Problem) -> L2GD:
+        p, lr = self.p, self.lr
+        if p is None:
+            L = float(mixture.constants(self, problem, "p").smoothness.max())
+            p = min(max(self.penalty / (self.penalty + L), 1e-3), 1 - 1e-3)
+        pull = self.penalty * (1 - p) / p
+        if lr is None:
+            lr = 0.5 / max(float(mixture.constants(self, problem, "lr").smoothness.max()), pull)
+        elif self.batch == "full" and problem.model.design is not None:
+            limit = 0.5 / max(float(problem.constants.smoothness.max()), pull)
+            mixture.warn_above(self, "lr", lr, limit, "the convergence theorem")
+        return dataclasses.replace(self, p=p, lr=lr)
+
+    def init_server(self, params: Tree) -> MeanServer:
+        return MeanServer(params)
+
+    def init_client(self, params: Tree) -> Tree:
+        return params  # x_i
+
+    def broadcast(self, server: MeanServer) -> Tree:
+        return server.params
+
+    def local(self, mean: Tree, x: Tree, f: Objective, key: jax.Array) -> tuple[Upload, Tree]:
+        locals_, _ = self._runs(f)
+
+        def step(x: Tree, batch: Batch | None) -> Tree:
+            return descend(x, self.lr, f.grad(x, batch))  # xi = 0
+
+        x, steps = f.train(step, x, key, Batching(self.batch, 1, None, self.replace), count=locals_)
+        return Upload(x, steps=steps), x
+
+    def update(self, server: MeanServer, total: Total) -> MeanServer:
+        return MeanServer(total.mean)
+
+    def absorb(self, x: Tree, mean: Tree, f: Objective) -> Tree:
+        """xi = 1, as often as the coin says: x_i <- (1 - share) x_i + share mean."""
+        _, pulls = self._runs(f)
+        p: Any = self.p
+        lr: Any = self.lr
+        share = lr * self.penalty * (1 - p) / p  # alpha lambda / (n p)
+        return mix((1 - share) ** pulls, x, mean)
+
+    def personal(self, server: MeanServer, x: Tree) -> Tree:
+        return x
+
+    def own_share(self, x: Tree) -> jax.Array:
+        return jnp.ones(())
+
+    def adapt(self, server: MeanServer, f: Objective, key: jax.Array, work: Batching | None = None) -> Tree:
+        """The newcomer's part of the objective: f_i(x) + penalty/2 |x - mean|^2 with the mean as it stands."""
+        work = work or newcomer.work_of(self)
+        return newcomer.fit(server.params, f, key, self.lr, work, server.params, self.penalty)
+
+    def _runs(self, f: Objective) -> tuple[jax.Array, jax.Array]:
+        """The lengths of the round's runs of 0 and of 1: one draw for all clients."""
+        zeros, ones = jax.random.split(f.shared_key)
+        p = jnp.asarray(self.p, jnp.float32)  # so that a run in float64 flips the same coins
+        return run_length(zeros, p), run_length(ones, 1 - p)
+
+
+def run_length(key: jax.Array, stop: jax.Array) -> jax.Array:
+    """The tosses up to the one that ends a run: geometric, at least 1."""
+    u = jax.random.uniform(key, (), jnp.float32, minval=jnp.finfo(jnp.float32).tiny)
+    return 1 + jnp.floor(jnp.log(u) / jnp.log1p(-stop)).astype(jnp.int32)

@@ -1,0 +1,103 @@
+"""Per-FedAvg: a global model from which one gradient step leads to a good model of each client."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from polyfed.algorithms import checks, newcomer
+from polyfed.algorithms.base import Algorithm, State, Total, Upload, algorithm
+from polyfed.objective import Batch, Batching, Objective
+from polyfed.schedules import Schedule, at
+from polyfed.trees import Tree, add, descend, scale, subtract
+
+
+class MetaServer(NamedTuple):
+    """w, the model that clients adapt."""
+
+    params: Tree
+
+
+@algorithm("perfedavg")
+class PerFedAvg(Algorithm):
+    """Meta-learning with local steps: the global model is trained to be good after one step of each client.
+
+    Fallah, Mokhtari, Ozdaglar 2020, Algorithm 1, on F_i(w) = f_i(w - inner_lr grad f_i(w)).
+    """
+
+    variant: Literal["first-order", "hessian-free", "exact"] = "hessian-free"
+    """the Hessian of F_i's gradient: left out (FO), a difference of gradients (HF), or exact"""
+    lr: Schedule = 0.01
+    """beta, the stepsize of the local meta-steps"""
+    inner_lr: float = 0.01
+    """alpha, the stepsize of the adaptation; 0 is FedAvg"""
+    adapt_steps: int = 1
+    """steps with inner_lr, on training rows, that make the model which a client deploys"""
+    delta: float = 1e-3
+    """the step of the difference of gradients (HF)"""
+    local_steps: int = 10
+    """tau, meta-steps per round"""
+    local_epochs: int | None = None
+    """passes over the client's data per round, instead of local_steps"""
+    batch: int | Literal["full"] = 20
+    """rows of each of a step's batches, or "full" """
+    replace: bool = False
+    """draw batches with replacement"""
+    weighting: Literal["size", "uniform"] = "uniform"
+    """the weight of a client in the average: n_i, or one for all as in the paper"""
+    deploys_adapted = True
+
+    def check(self) -> None:
+        checks.local_work(self)
+        checks.choice(self, "variant", "first-order", "hessian-free", "exact")
+        checks.number(self, "inner_lr")
+        checks.whole(self, "adapt_steps")
+        checks.number(self, "delta", above=True)
+        checks.choice(self, "weighting", "size", "uniform")
+
+    def init_server(self, params: Tree) -> MetaServer:
+        return MetaServer(params)
+
+    def init_client(self, params: Tree) -> State:
+        return None
+
+    def broadcast(self, server: MetaServer) -> Tree:
+        return server.params
+
+    def local(self, w: Tree, state: State, f: Objective, key: jax.Array) -> tuple[Upload, State]:
+        lr, one = at(self.lr, f.round), Batching(self.batch, 1, None, self.replace)
+        aside = jax.random.fold_in(key, newcomer.ASIDE)
+
+        def step(carry: tuple[Tree, jax.Array], batch: Batch | None) -> tuple[Tree, jax.Array]:
+            y, count = carry
+            first, third = jax.random.split(jax.random.fold_in(aside, count))  # of the batches D and D''
+            adapted = newcomer.fit(y, f, first, self.inner_lr, one)  # w~
+            gradient = f.grad(adapted, batch)  # on D', the batch that FedAvg would use
+            if self.variant != "first-order":
+                product, _ = f.train(lambda _, rows: self._hessian(f, y, gradient, rows), gradient, third, one)
+                gradient = descend(gradient, self.inner_lr, product)
+            return descend(y, lr, gradient), count + 1
+
+        (y, _), steps = f.train(step, (w, jnp.zeros((), jnp.int32)), key, Batching.of(self))
+        return Upload(subtract(y, w), f.weight(self.weighting), steps=steps), state
+
+    def update(self, server: MetaServer, total: Total) -> MetaServer:
+        return MetaServer(add(server.params, total.mean))
+
+    def personal(self, server: MetaServer, state: State) -> Tree:
+        return server.params
+
+    def adapt(self, server: MetaServer, f: Objective, key: jax.Array, work: Batching | None = None) -> Tree:
+        """adapt_steps gradient steps from the global model, on the client's training rows."""
+        work = work or Batching(self.batch, self.adapt_steps, None, self.replace)
+        return newcomer.fit(server.params, f, key, self.inner_lr, work)
+
+    def _hessian(self, f: Objective, w: Tree, direction: Tree, batch: Batch | None) -> Tree:
+        """The Hessian of f_i at w times a direction: exact, or by a central difference."""
+        if self.variant == "exact":
+            return jax.jvp(lambda x: f.grad(x, batch), (w,), (direction,))[1]
+        ahead = f.grad(descend(w, -self.delta, direction), batch)
+        behind = f.grad(descend(w, self.delta, direction), batch)
+        return scale(0.5 / self.delta, subtract(ahead, behind))
