@@ -176,3 +176,10 @@ def test_with_replacement_batches_repeat_and_without_they_do_not(problem) -> Non
 def test_a_model_that_cannot_be_is_refused(make, message) -> None:
     with pytest.raises(pf.PolyfedError, match=message):
         make()
+
+
+@pytest.mark.parametrize(("labels", "notes"), [((1, 2), ["labels 1 -> -1, 2 -> +1"]), ((-1, 1), [])])
+def test_labels_that_were_mapped_are_noted(labels, notes) -> None:
+    rows = [(np.eye(4), np.array([labels[0], labels[1]] * 2, float))] * 2
+    fed = pf.Federation.from_arrays(rows, test=0, validation=0)
+    assert pf.Problem(fed, pf.models.linear(), "logistic").notes == notes

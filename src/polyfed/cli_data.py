@@ -101,6 +101,8 @@ def data_info(
         print(json.dumps(summary.to_dicts(), indent=1))
         return
     out.print(escape(str(summary)), highlight=False)
+    for note in federation.notes:
+        out.print(f"note: {escape(note)}", soft_wrap=True, highlight=False)
     if drawn is not None:
         out.print(f"\npicture: {escape(str(drawn))}", soft_wrap=True, highlight=False)
 

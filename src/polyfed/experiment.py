@@ -54,15 +54,22 @@ def run(config: Config, folder: Path, options: Options) -> RunRecord:
 
     if len(config.methods) > 1:
         raise PolyfedError(f"{config.where}: has {len(config.methods)} methods; use `polyfed compare`")
+    _say_notes(config, options)
     record = _run_one(config, config.methods[0], config.run.seed, folder, options, yardstick={}, order=0)
     write_report([record], folder / "report.html", title=record.label)
     return record
+
+
+def _say_notes(config: Config, options: Options) -> None:
+    for note in config.problem.notes:
+        options.say(f"data: {note}")
 
 
 def compare(config: Config, folder: Path, options: Options) -> list[RunRecord]:
     """Run every method of the config with every seed; write the table (CSV, Markdown, LaTeX) and one report."""
     from polyfed.report import write_report, write_table
 
+    _say_notes(config, options)
     seeds = config.run.seeds or (config.run.seed,)
     # Purely local training comes first: its clients are the yardstick of all others.
     order = sorted(range(len(config.methods)), key=lambda i: config.methods[i].algorithm.name != Local.name)

@@ -73,6 +73,8 @@ class Objective:
     """The round's key that the server and all clients know: for draws that must be the same everywhere."""
     block: Examples | None = None
     """The client's own rows, padded to `longest`, where the engine has them laid out so: no pass then gathers them."""
+    validation: Objective | None = None
+    """f_i on the client's validation rows, where the data has any."""
 
     def value(self, params: Any, batch: Batch | None = None) -> jax.Array:
         """f_i on a batch, or on all of the client's rows."""

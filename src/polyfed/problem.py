@@ -75,6 +75,16 @@ class Problem:
         return len(self.federation)
 
     @cached_property
+    def notes(self) -> list[str]:
+        """What a reader of the results should know of the data: labels that stand for others, files that differ."""
+        notes, source = self.federation.notes, self.federation.source
+        if self.loss.name == "logistic" and "labels" not in source:
+            values = np.unique(np.concatenate([self.federation.split(split).y for split in SPLITS]))
+            if not set(values) <= {-1, 1} and len(values) == 2:
+                notes = [*notes, f"labels {values[0]:g} -> -1, {values[1]:g} -> +1"]
+        return notes
+
+    @cached_property
     def client_ids(self) -> np.ndarray:
         """Two 32-bit words per client, which its random numbers are drawn from."""
         return randomness.client_ids(self.federation.clients)

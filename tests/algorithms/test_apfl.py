@@ -208,3 +208,33 @@ def test_validation_rows_are_needed_for_alpha_on_validation() -> None:
     problem = pf.Problem(fed, pf.models.linear(), "softmax")
     with pytest.raises(pf.PolyfedError, match="needs validation rows, and the data has none"):
         Simulation(problem, A.APFL(alpha_on="validation"))
+
+
+@pytest.mark.parametrize("adaptive", ["step", "round"])
+def test_the_engine_offers_validation_rows_to_alpha(problem, adaptive) -> None:
+    method = A.APFL(
+        lr=0.3, alpha=0.6, alpha_lr=0.8, alpha_on="validation", adaptive=adaptive, batch=4, local_steps=STEPS
+    )
+    simulation = simulate(problem, method).simulation
+
+    def held_out(client: int, params: np.ndarray) -> np.ndarray:
+        tree = {"w": params[:-1], "b": params[-1]}
+        return matrix(problem.grad(tree, problem.federation.clients[client], "validation"))
+
+    expected = reference.apfl(
+        problem,
+        ROUNDS,
+        lambda r, t: 0.3,
+        STEPS,
+        4,
+        [0.6] * len(problem),
+        cohort(1.0, problem),
+        adaptive,
+        0.8,
+        held_out,
+        SEED,
+        START,
+    )
+    np.testing.assert_allclose(matrix(simulation.global_params), expected["w"], atol=1e-10)
+    np.testing.assert_allclose(simulation.client_state.alpha, expected["alpha"], atol=1e-10)
+    assert np.ptp(expected["alpha"]) > 0.01

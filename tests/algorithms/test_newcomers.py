@@ -140,3 +140,20 @@ def test_the_key_decides_the_batches(problem) -> None:
     one, same, other = (joined(problem, method, seed=seed) for seed in (0, 0, 1))
     np.testing.assert_array_equal(one["w"], same["w"])
     assert np.abs(one["w"] - other["w"]).max() > 1e-6
+
+
+@pytest.mark.parametrize("name", sorted(name for name, method in REGISTRY.items() if method.deploys_adapted))
+def test_what_meta_learning_deploys_is_adapted_to_the_clients_training_rows(problem, name) -> None:
+    """Everywhere that a deployed model shows: one client's, everybody's, and the metrics."""
+    found = pf.simulate(problem, small(name), rounds=3, dtype="float64", init=INIT)
+    simulation = found.simulation
+    assert simulation.personalizes
+    one, everyone = simulation.personal(CLIENT), simulation.personal_params()
+    shared = matrix(simulation.global_params)
+    np.testing.assert_allclose(everyone["w"][CLIENT], one["w"], atol=1e-12)
+    assert np.abs(matrix(one) - shared).max() > 1e-4
+    f = clients_of(problem)[CLIENT]
+    metrics = simulation.measure()
+    loss = metrics["personal"]["train"]["loss"][CLIENT] + metrics["personal"]["train"]["ridge"][CLIENT]
+    assert loss == pytest.approx(personal.loss(f, matrix(one)), abs=1e-10)
+    assert metrics["global"]["train"]["loss"][CLIENT] != pytest.approx(loss, abs=1e-6)

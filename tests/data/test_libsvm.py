@@ -187,3 +187,9 @@ def test_reading_agrees_with_scikit_learn_and_is_quick(published):
     start = time.perf_counter()
     read_libsvm(published("libsvm") / "libsvm" / "w8a", 300)
     assert time.perf_counter() - start < 5  # 0.6 s on two cores
+
+
+@pytest.mark.parametrize(("labels", "notes"), [("12", ["labels 1 -> -1, 2 -> +1"]), (("-1", "+1"), [])])
+def test_a_reader_is_told_which_label_became_which(tmp_path, labels, notes) -> None:
+    (tmp_path / "rows").write_text("".join(f"{labels[i % 2]} 1:{i + 1}\n" for i in range(8)))
+    assert data.libsvm(path=tmp_path / "rows", clients=2).notes == notes

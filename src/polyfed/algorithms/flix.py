@@ -73,11 +73,10 @@ class FLIX(Algorithm):
         alpha = mixture.weights(self, problem)
         plm = self.plm and bool(np.any(alpha < 1))
         changes: dict[str, Any] = {"alpha": mixture.compact(alpha), "plm": plm}
-        if self.lr is None or self.start == "average":
-            L, _ = mixture.smoothness(self, problem)
-            changes["smoothness"] = mixture.compact(L)
+        if self.start == "average":
+            changes["smoothness"] = mixture.compact(mixture.smoothness(self, problem)[0])
         if self.lr is None:
-            limit = theory.gd_stepsize(L, alpha)
+            limit = theory.gd_stepsize(mixture.smoothness(self, problem)[0], alpha)
             changes["lr"] = limit if np.isfinite(limit) else 1.0
         elif problem.model.design is not None and self.server_optimizer == "sgd":
             limit = theory.gd_stepsize(problem.constants.smoothness, alpha)

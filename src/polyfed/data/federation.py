@@ -136,6 +136,13 @@ class Federation:
             source=self.source,
         )
 
+    @property
+    def notes(self) -> list[str]:
+        """What a reader should know of the data: which label became which, where a file is not as published."""
+        labels, note = self.source.get("labels"), self.source.get("note")
+        mapped = [] if labels in (None, "-1 -> -1, 1 -> +1") else [f"labels {labels}"]
+        return mapped + ([] if note is None else [str(note)])
+
     def summary(self) -> FederationSummary:
         """Sizes, label skew and feature shift, overall and per client."""
         from polyfed.data.summary import summarize

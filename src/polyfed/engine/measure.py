@@ -67,7 +67,7 @@ class Measure:
             return {"finetuned": self._tuned(shared, client, data)}
         if deploys_shared(method, server, state):
             return {"global": shared}
-        personal = {"personal": method.personal(server, state)}
+        personal = {"personal": deployed(self.round, method, server, state, client, data)}
         return personal if shared is None else personal | {"global": shared}
 
     def _tuned(self, params: Tree, client: jax.Array, data: Data) -> Tree:
@@ -103,8 +103,18 @@ class Measure:
         return Metrics(loss / size, metric / size, jnp.broadcast_to(problem.ridge(params), ()))
 
 
+def deployed(round: Round, method: Algorithm, server: Server, state: State, client: jax.Array, data: Data) -> Tree:
+    """The model that a client deploys: from its state or, where the method says so, adapted to its training rows."""
+    if not method.deploys_adapted:
+        return method.personal(server, state)
+    key = randomness.client_key(randomness.purpose_key(data.seed, Purpose.FINETUNE), data.client_ids[client])
+    return method.adapt(server, round.objective(data, client, 0), key)
+
+
 def deploys_shared(method: Algorithm, server: Server, state: State) -> bool:
     """Whether the model that a client deploys is the global one itself: the same arrays, not only the same values."""
+    if method.deploys_adapted:
+        return False
     shared = getattr(server, "params", None)
     personal = method.personal(server, state)
     return shared is not None and all(

@@ -17,7 +17,7 @@ from jax.sharding import PartitionSpec as P
 from polyfed import trees
 from polyfed.algorithms.base import Algorithm, Server, State
 from polyfed.engine.devices import AXIS, Layout, chunk_size
-from polyfed.engine.measure import EVAL_BLOCK, FineTune, Measure
+from polyfed.engine.measure import EVAL_BLOCK, FineTune, Measure, deployed
 from polyfed.engine.participation import Sampling
 from polyfed.engine.round import Carry, Data, Round, Shard, over_clients
 from polyfed.objective import BLOCK, Examples
@@ -26,7 +26,7 @@ from polyfed.problem import SPLITS, Problem
 CARRY = Carry(P(), P(AXIS), P(), P())  # pyright: ignore[reportArgumentType]
 PADDING = 1.25
 """Rows are laid out client by client where that takes at most so many times their number."""
-DATA = Data(P(), P(), P(), P(AXIS))  # pyright: ignore[reportArgumentType]
+DATA = Data(P(), P(), P(), P(AXIS), P())  # pyright: ignore[reportArgumentType]
 
 
 @dataclass
@@ -98,13 +98,15 @@ class Programs:
     def personal(self, server: Server, clients: State) -> Any:
         """The model that each client deploys, a leading client axis on each array."""
 
-        def everyone(method: Algorithm, server: Server, clients: State) -> Any:
-            return over_clients(
-                lambda _, state: method.personal(server, state), self.layout, self.measure_chunk, clients
-            )
+        def everyone(method: Algorithm, server: Server, clients: State, data: Data) -> Any:
+            def one(client: jax.Array, state: State) -> Any:
+                return deployed(self.round, method, server, state, client, data)
 
-        arguments = (self.method, server, clients)
-        program = self._compiled(("personal", self.measure_chunk), everyone, (P(), P(), P(AXIS)), P(AXIS), arguments)
+            return over_clients(one, self.layout, self.measure_chunk, clients)
+
+        arguments = (self.method, server, clients, self.data)
+        specs = (P(), P(), P(AXIS), DATA)
+        program = self._compiled(("personal", self.round, self.measure_chunk), everyone, specs, P(AXIS), arguments)
         return program(*arguments)
 
     def _compiled(
@@ -150,7 +152,8 @@ def resident(problem: Problem, layout: Layout, seed: int, in_blocks: bool) -> tu
         blocks = problem.programs[key, "blocks"]
     place = layout.everywhere
     ids = jax.device_put(problem.client_ids, place)
-    return Data(splits["train"], ids, jax.device_put(np.uint32(seed), place), blocks), splits
+    number = jax.device_put(np.uint32(seed), place)
+    return Data(splits["train"], ids, number, blocks, splits.get("validation")), splits
 
 
 def _blocks(problem: Problem, layout: Layout) -> Examples:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.flatten_util import ravel_pytree
 
@@ -45,6 +46,7 @@ class Data(NamedTuple):
     seed: jax.Array
     blocks: Examples | None = None
     """The training rows again, as (clients, rows, ...), padded, each client's on the device that owns it; or None."""
+    validation: Shard | None = None
 
 
 class Wide(NamedTuple):
@@ -173,7 +175,13 @@ class Round:
         shared = randomness.purpose_key(data.seed, Purpose.SERVER, number)
         start, size = data.train.starts[client], data.train.sizes[client]
         number = jnp.asarray(number, jnp.int32)
-        return Objective(self.problem, data.train.examples, start, size, self.longest, client, number, shared, block)
+        held, validation = data.validation, None
+        if held is not None:
+            longest = int(np.max(self.problem.federation.validation.sizes))
+            place = (held.starts[client], held.sizes[client], longest, client, number, shared)
+            validation = Objective(self.problem, held.examples, *place)
+        place = (start, size, self.longest, client, number, shared)
+        return Objective(self.problem, data.train.examples, *place, block, validation)
 
     def prepare(self, method: Algorithm, clients: State, data: Data) -> State:
         """What every client does alone before the first round."""

@@ -13,7 +13,7 @@ import numpy as np
 from polyfed import trees
 from polyfed.algorithms.base import Algorithm, State
 from polyfed.engine.devices import layout
-from polyfed.engine.measure import FineTune, deploys_shared
+from polyfed.engine.measure import FineTune, deployed, deploys_shared
 from polyfed.engine.participation import sampling
 from polyfed.engine.programs import Programs, resident
 from polyfed.engine.round import Carry, Tally, wire_bits
@@ -143,7 +143,11 @@ class Simulation:
             raise PolyfedError(f"client {index} does not exist; there are {len(self.problem)}, numbered from 0")
         with precision(self.dtype):
             state = jax.tree.map(lambda leaf: leaf[index], self._carry.clients)
-            return _numpy(self.programs.method.personal(self._carry.server, state))
+            programs = self.programs
+            found = deployed(
+                programs.round, programs.method, self._carry.server, state, jnp.asarray(index), programs.data
+            )
+            return _numpy(found)
 
     def personal_params(self) -> Any:
         """Every client's deployed model, a leading client axis on each array."""
