@@ -292,3 +292,9 @@ def test_parameters_must_fit_the_vector() -> None:
         Natural()(jax.random.key(0), jnp.ones(3, jnp.bfloat16))
     for compressor in ALL:
         compressor.check(12)
+
+
+@pytest.mark.parametrize("k", [1, 7, 40])
+def test_rand_k_chooses_the_same_whether_k_is_part_of_the_program_or_its_input(k) -> None:
+    x, key = jnp.arange(1.0, 41.0), jax.random.key(5)
+    np.testing.assert_array_equal(RandK(k)(key, x), RandK(jnp.asarray(k))(key, x))

@@ -24,6 +24,12 @@ def test_a_shuffle_is_a_permutation_of_any_size(seed: int, size: int) -> None:
     np.testing.assert_array_equal(np.sort(found), np.arange(size))
 
 
+def test_the_inverse_undoes_a_shuffle() -> None:
+    key, count = jax.random.key(4), jnp.arange(113)
+    there = shuffled(key, 113, count)
+    np.testing.assert_array_equal(shuffled(key, 113, there, inverse=True), np.arange(113))
+
+
 def _counting(first: bool) -> jax.Array:
     """Keys that differ in their lowest bits only."""
     count, zero = jnp.arange(6000, dtype=jnp.uint32), jnp.zeros(6000, jnp.uint32)

@@ -70,7 +70,7 @@ class Identity(Compressor):
         return x
 
 
-@jax.tree_util.register_dataclass
+@jax.tree_util.register_pytree_node_class
 @dataclass(frozen=True)
 class RandK(Compressor):
     """k coordinates, uniformly at random, times size/k; the others are zero. omega = size/k - 1, with equality."""
@@ -78,9 +78,17 @@ class RandK(Compressor):
     name: ClassVar[str] = "rand_k"
 
     k: Whole
-    """the number of coordinates that travel"""
-    seeded: bool = dataclasses.field(default=True, metadata={"static": True})
+    """the number of coordinates that travel; a plain number is part of a compiled program, an array its input"""
+    seeded: bool = True
     """sender and receiver draw the coordinates from one seed, so that the indices need not travel"""
+
+    def tree_flatten(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        return ((), (self.k, self.seeded)) if isinstance(self.k, int) else ((self.k,), (None, self.seeded))
+
+    @classmethod
+    def tree_unflatten(cls, static: tuple[Any, ...], leaves: tuple[Any, ...]) -> RandK:
+        k, seeded = static
+        return cls(leaves[0] if leaves else k, seeded)
 
     def omega(self, size: int) -> Real:
         return size / _real(self.k) - 1.0
@@ -96,8 +104,13 @@ class RandK(Compressor):
 
     def __call__(self, key: jax.Array, x: jax.Array) -> jax.Array:
         self.check(x.size)
-        # The k coordinates that a random permutation sends to 0..k-1: a uniform subset, for a traced k too.
-        chosen = randomness.shuffled(key, x.size, jnp.arange(x.size)) < self.k
+        # The k coordinates that a random permutation sends to 0..k-1: a uniform subset. Where k is known when the
+        # program is compiled, the inverse permutation tells them without a look at the others.
+        if isinstance(self.k, int):
+            places = randomness.shuffled(key, x.size, jnp.arange(self.k), inverse=True)
+            chosen = jnp.zeros(x.size, bool).at[places].set(True, unique_indices=True)
+        else:
+            chosen = randomness.shuffled(key, x.size, jnp.arange(x.size)) < self.k
         return x * (chosen.astype(x.dtype) * (x.size / jnp.asarray(self.k).astype(x.dtype)))
 
 

@@ -47,8 +47,8 @@ def client_key(shared: jax.Array, client: jax.Array) -> jax.Array:
 SHUFFLE_ROUNDS = 32
 
 
-def shuffled(key: jax.Array, size: jax.Array | int, positions: jax.Array) -> jax.Array:
-    """What stands at `positions` of a random permutation of 0..size-1, without building the permutation.
+def shuffled(key: jax.Array, size: jax.Array | int, positions: jax.Array, inverse: bool = False) -> jax.Array:
+    """What stands at `positions` of a random permutation of 0..size-1, or of its inverse, without building it.
 
     The swap-or-not shuffle (Hoang, Morris, Rogaway 2012): each pass pairs x with (k - x) mod size and swaps the pair if
     a hash of it says so. Every pass is an involution, hence the whole an exact permutation for any `size`, traced or
@@ -59,6 +59,7 @@ def shuffled(key: jax.Array, size: jax.Array | int, positions: jax.Array) -> jax
         size = jnp.asarray(size, jnp.uint32)
         x = positions.astype(jnp.uint32)
         words = _words(jax.random.key_data(key))
+        words = words[::-1] if inverse else words
 
         def swap(x: jax.Array, word: jax.Array) -> tuple[jax.Array, None]:
             shift = word[0] % size

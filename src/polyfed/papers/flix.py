@@ -14,7 +14,7 @@ from polyfed.papers.runs import DATASETS, TITLES, Curves, Row
 
 PAPER = (
     "E. Gasanov, A. Khaled, S. Horváth, P. Richtárik, *FLIX: A Simple and Communication-Efficient Alternative to Local "
-    "Methods in Federated Learning*, Sections 4 and 11."
+    "Methods in Federated Learning*, Sections 4, 10 and 11."
 )
 ALPHAS = (1.0, 0.1, 0.01, 0.001)
 SHOWN = (1.0, 0.1)
