@@ -88,7 +88,9 @@ def rewrite(page: Path, check: bool) -> Iterator[str]:
 
 
 def generated(name: str, up: str) -> str:
-    """The part called `run`, `algorithms`, or `algorithm.NAME`."""
+    """The part called `run`, `algorithms`, `reproductions`, or `algorithm.NAME`."""
+    if name == "reproductions":
+        return reproductions()
     if name == "run":
         return fields_table(RunSettings, "key", up)
     if name == "algorithms":
@@ -96,6 +98,19 @@ def generated(name: str, up: str) -> str:
         rows = [(f"[`{key}`]({key}.md)", line) for key, line in lines.items()]
         return table(("name", "what it is"), rows)
     return fields_table(REGISTRY[name.removeprefix("algorithm.")], "hyper-parameter", up)
+
+
+def reproductions() -> str:
+    """A row per reproduced figure: how many of its claims hold."""
+    rows = []
+    for file in sorted((DOCS / "reproductions").rglob("claims.json"), key=lambda f: [*map(len, f.parts), *f.parts]):
+        record = json.loads(file.read_text())
+        page = file.with_name("README.md")
+        title = page.read_text().splitlines()[0].removeprefix("# ").partition(": ")[2]
+        held = sum(claim["passed"] for claim in record["claims"])
+        link = page.relative_to(DOCS / "reproductions").as_posix()
+        rows.append((f"[{record['experiment']}]({link})", title, f"{held} of {len(record['claims'])}"))
+    return table(("figure", "what it shows", "claims that hold"), rows)
 
 
 def fields_table(cls: type, title: str, up: str) -> str:

@@ -3,7 +3,8 @@
 base.py       Claim, Outcome, Experiment and the registry     style.py  the house style of figures
 reproduce.py  list them, run them                             folder.py what a reproduction writes
 runs.py       the convex runs that several figures share
-flix.py, flix_claims.py, scafflix.py                          the experiments of a paper
+flix.py, flix_claims.py, flix_sines.py, scafflix.py           the experiments of a paper
+line_search.py  gradient descent with a line search, for the sines
 """
 
 from __future__ import annotations

@@ -89,17 +89,24 @@ Costs = dict[tuple[str, str, float], list[float | None]]
 
 
 def _claims(dataset: str, cost: Costs, alphas: tuple[float, ...]) -> list[Claim]:
-    """Each acceleration on its own, and both together, in mean rounds to f - f* <= 1e-10."""
+    """Each acceleration on its own, and both together, in mean rounds to f - f* <= 1e-10.
+
+    The paper claims acceleration; how much there is to gain depends on the condition number. mushrooms has a bar.
+    """
     made = []
-    for alpha, own, times in ((1.0, 1.0, 5), (0.1, 0.1, 5), (0.01, 1.0, 9)):
+    for alpha, own, bar in ((1.0, 1.0, 5), (0.1, 0.1, 5), (0.01, 1.0, 9)):
         ours, theirs = cost[dataset, "Scafflix", alpha], cost[dataset, "GD", own]
+        times = bar if dataset == "mushrooms" else 1
+        share = f"at most 1/{times} of the rounds of" if times > 1 else "fewer rounds than"
         alone = sum(times * _mean([c]) <= _mean(theirs) < math.inf for c in ours)
+        gain = _mean(theirs) / _mean(ours) if math.isfinite(_mean(theirs)) else math.nan
         made.append(
             Claim(
-                f"{dataset}: Scafflix at alpha = {alpha:g} reaches 1e-10 in at most 1/{times} of the rounds of GD at "
-                f"alpha = {own:g}, in the mean over seeds.",
-                f"{_spread(ours)} against {_spread(theirs)} rounds; {alone} of {len(ours)} seeds would do alone",
-                times * _mean(ours) <= _mean(theirs) < math.inf,
+                f"{dataset}: Scafflix at alpha = {alpha:g} reaches 1e-10 in {share} GD at alpha = "
+                f"{own:g}, in the mean over seeds.",
+                f"{_spread(ours)} against {_spread(theirs)} rounds, {gain:.1f} times fewer; {alone} of {len(ours)} "
+                "seeds would do alone",
+                times * _mean(ours) <= _mean(theirs) < math.inf and _mean(ours) < _mean(theirs),
             )
         )
     for method in ("GD", "Scafflix"):
