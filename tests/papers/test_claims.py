@@ -111,10 +111,11 @@ def test_seven_values_of_k_are_linearly_spaced_from_one_to_the_dimension():
 
 
 def test_the_papers_figures_are_registered_with_captions_that_name_the_stand_ins():
-    names = [row["name"] for row in papers.reproduce_list()]
+    names = [row["name"] for row in papers.reproduce_list() if not row["name"].startswith("apfl/")]
     assert names == [*(f"flix/fig{n}" for n in (2, 3, 4, *range(8, 16))), "scafflix/fig1"]
-    for found in base.load_all().values():
-        assert found.differences
-        if found.name != "flix/fig4":  # its data are generated
-            assert "w6a" in found.caption
-            assert found.name.startswith("scafflix") or "ijcnn1" in found.caption
+    found = base.load_all()
+    assert all(found[name].differences for name in found)
+    for name in names:
+        if name != "flix/fig4":  # its data are generated
+            assert "w6a" in found[name].caption
+            assert name.startswith("scafflix") or "ijcnn1" in found[name].caption
