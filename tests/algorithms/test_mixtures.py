@@ -102,6 +102,26 @@ def test_flix_is_distributed_gradient_descent_on_the_mixture(problem) -> None:
     np.testing.assert_allclose(result.simulation.own_share, 1 - ALPHA)
 
 
+@pytest.mark.parametrize("lr", [None, 0.7])
+def test_flix_with_local_steps_averages_walks_on_the_mixture(problem, lr) -> None:
+    own, x, eta = local_models(problem), np.ones(3), 0.05
+    for _ in range(4):
+        y = np.tile(x, (len(problem), 1))
+        for _ in range(3):
+            y = y - eta * ALPHA[:, None] * grads(problem, ALPHA[:, None] * y + (1 - ALPHA[:, None]) * own)
+        x = x - (1.0 if lr is None else lr) * (x - y.mean(axis=0))
+    method = A.FLIX(alpha=ALPHA, lr=lr, local_steps=3, local_lr=eta)
+    np.testing.assert_allclose(run(problem, method, 4).global_params["w"], x, atol=1e-11)
+
+
+@pytest.mark.parametrize(
+    "options", [{"local_steps": 3}, {"local_lr": 0.1}, {"local_steps": 3, "local_lr": 0.1, "start": "average"}]
+)
+def test_local_steps_and_their_stepsize_go_together(options) -> None:
+    with pytest.raises(pf.PolyfedError, match="local"):
+        A.FLIX(**options).check()
+
+
 def test_scafflix_is_algorithm_1(problem) -> None:
     """The iteration of the paper, coin by coin, with the number of local steps of each round as the run drew it."""
     own, n = local_models(problem), len(problem)

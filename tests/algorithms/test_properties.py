@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,13 +17,24 @@ from polyfed.engine.participation import sampling
 from polyfed.engine.simulation import Simulation
 from tests.conftest import unequal_clients
 
-SMALL = {"local_steps": 3, "batch": 4, "lr": 0.1, "p": 0.3, "plm_epochs": 2, "inner_steps": 2, "inner_lr": 0.05}
+SMALL: dict[str, Any] = {
+    "local_steps": 3,
+    "local_lr": 0.3,
+    "batch": 4,
+    "lr": 0.1,
+    "p": 0.3,
+    "plm_epochs": 2,
+    "inner_steps": 2,
+    "inner_lr": 0.05,
+}
 ROUNDS = 4
 
 
-@pytest.fixture(params=sorted(REGISTRY))
+@pytest.fixture(params=[*sorted(REGISTRY), "flix, one gradient"])
 def method(request):
     """Each registered algorithm, with little local work."""
+    if request.param == "flix, one gradient":
+        return pf.algorithms.FLIX(batch=4, lr=0.1, plm_epochs=2)
     cls = REGISTRY[request.param]
     names = {field.name for field in dataclasses.fields(cls)}
     return cls(**{key: value for key, value in SMALL.items() if key in names})

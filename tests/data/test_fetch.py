@@ -328,6 +328,7 @@ def test_an_archive_is_unpacked_and_only_what_is_known_is_taken_out(server, know
         (tarred({"in/a.bin": b"A" * 5000, "in/b.bin": b"B" * 5000})[:60], "a damaged archive"),
         (b"not an archive at all", "a damaged archive"),
     ],
+    ids=["incomplete", "twice", "a link", "cut", "no archive"],  # the bytes have the time in them
 )
 def test_wrong_archives_are_refused_and_leave_nothing(tmp_path, archive, message):
     (tmp_path / "packed").write_bytes(archive)

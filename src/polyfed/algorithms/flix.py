@@ -14,7 +14,8 @@ from polyfed.algorithms import checks, mixture, server
 from polyfed.algorithms.base import Algorithm, Total, Upload, algorithm
 from polyfed.algorithms.mixture import Mixture
 from polyfed.algorithms.server import Averaged, ServerOptimizer
-from polyfed.objective import Batching, Objective
+from polyfed.errors import PolyfedError
+from polyfed.objective import Batch, Batching, Objective
 from polyfed.trees import Tree
 
 if TYPE_CHECKING:
@@ -44,6 +45,12 @@ class FLIX(Algorithm):
     """rows per gradient, or "full" """
     replace: bool = False
     """draw batches with replacement"""
+    local_steps: int = 1
+    """1: a client sends one gradient; more: the way that x went in so many local steps on the client's mixture"""
+    local_epochs: int | None = None
+    """passes over the client's data per round, instead of local_steps"""
+    local_lr: float | None = None
+    """the stepsize of local steps; lr then multiplies the mean of the ways, by default 1 (averaging)"""
     start: Literal["init", "average"] = "init"
     """x^0: where the run starts, or the one-shot average (5), which takes the first round"""
     server_optimizer: ServerOptimizer = "sgd"
@@ -68,6 +75,20 @@ class FLIX(Algorithm):
             checks.number(self, "lr", above=True)
         checks.choice(self, "start", "init", "average")
         server.check_name(self)
+        checks.whole(self, "local_steps")
+        if self.local_epochs is not None:
+            checks.whole(self, "local_epochs")
+        if self.local_lr is not None:
+            checks.number(self, "local_lr", above=True)
+        if self.walks != (self.local_lr is not None):
+            raise PolyfedError(f"{self.name}: local_lr goes with local_steps above 1 or local_epochs, and they with it")
+        if self.walks and self.start == "average":
+            raise PolyfedError(f"{self.name}: start = 'average' does not go with local steps")
+
+    @property
+    def walks(self) -> bool:
+        """Whether clients take local steps."""
+        return self.local_steps > 1 or self.local_epochs is not None
 
     def resolve(self, problem: Problem) -> FLIX:
         alpha = mixture.weights(self, problem)
@@ -75,7 +96,9 @@ class FLIX(Algorithm):
         changes: dict[str, Any] = {"alpha": mixture.compact(alpha), "plm": plm}
         if self.start == "average":
             changes["smoothness"] = mixture.compact(mixture.smoothness(self, problem)[0])
-        if self.lr is None:
+        if self.walks:
+            changes["lr"] = 1.0 if self.lr is None else self.lr
+        elif self.lr is None:
             limit = theory.gd_stepsize(mixture.smoothness(self, problem)[0], alpha)
             changes["lr"] = limit if np.isfinite(limit) else 1.0
         elif problem.model.design is not None and self.server_optimizer == "sgd":
@@ -100,14 +123,26 @@ class FLIX(Algorithm):
         return server.params
 
     def local(self, x: Tree, state: Mixture, f: Objective, key: jax.Array) -> tuple[Upload, Mixture]:
-        gradient = mixture.gradient(x, state, f, key, Batching(self.batch, 1, None, self.replace))  # line 3
         silent = state.alpha == 0
+        if self.walks:
+            return self._walk(x, state, f, key, silent), state
+        gradient = mixture.gradient(x, state, f, key, Batching(self.batch, 1, None, self.replace))  # line 3
         if self.start == "init":
             return Upload(gradient, silent=silent), state
         first = f.round == 0  # the one-shot average (5): weights alpha_i^2 L_i
         weight = jnp.where(first, state.alpha**2 * f.own(self.smoothness), 1.0)
         bits = trees.bits(x) + jnp.where(first, trees.bits(weight), 0)
         return Upload(trees.where(first, state.own, gradient), weight, bits=bits, silent=silent), state
+
+    def _walk(self, x: Tree, state: Mixture, f: Objective, key: jax.Array, silent: jax.Array) -> Upload:
+        """x minus where SGD on y -> f_i(T_i(y)) ends: what the server takes for a gradient."""
+
+        def step(y: Tree, batch: Batch | None) -> Tree:
+            stepsize: Any = self.local_lr
+            return trees.descend(y, stepsize * state.alpha, f.grad(mixture.deployed(y, state), batch))
+
+        y, steps = f.train(step, x, key, Batching.of(self))
+        return Upload(trees.subtract(x, y), steps=steps, silent=silent)
 
     def update(self, server_state: FlixServer, total: Total) -> FlixServer:
         moved = server.descend(
