@@ -24,7 +24,7 @@ demo: $(READY) ## compare methods on embedded data; ends with a table and a repo
 	$(BIN)/polyfed demo
 
 test: $(READY) ## run the tests
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 lint: $(READY) ## ruff and pyright
 	$(BIN)/ruff check .

@@ -30,7 +30,12 @@ SMALL: dict[str, Any] = {
 ROUNDS = 4
 
 
-@pytest.fixture(params=[*sorted(REGISTRY), "flix, one gradient"])
+def alone(name: str):
+    """A parameter whose tests all run in one worker, where they find the programs that the first of them compiled."""
+    return pytest.param(name, marks=pytest.mark.xdist_group(name))
+
+
+@pytest.fixture(params=[alone(name) for name in [*sorted(REGISTRY), "flix, one gradient"]])
 def method(request):
     """Each registered algorithm, with little local work."""
     if request.param == "flix, one gradient":
@@ -77,9 +82,7 @@ def test_another_seed_gives_another_run(problem, method) -> None:
     assert not np.array_equal(outcome(first)[-1], outcome(second)[-1])
 
 
-@pytest.mark.parametrize(
-    ("participation", "layouts"), [(1.0, [(1, 1), (1, 4), (2, 1), (2, None)]), (3, [(1, 1), (2, 1), (2, 4)])]
-)
+@pytest.mark.parametrize(("participation", "layouts"), [(1.0, [(1, 4), (2, 1), (2, None)]), (3, [(1, 1), (2, None)])])
 def test_chunks_and_devices_change_nothing_beyond_rounding(problem, method, participation, layouts) -> None:
     expected = run(problem, method, participation=participation, devices=1, chunk=6)
     for devices, chunk in layouts:
