@@ -4,6 +4,7 @@ from polyfed import algorithms, data, models
 from polyfed.data import Federation
 from polyfed.engine import Bernoulli, FineTune, Result, simulate
 from polyfed.errors import PolyfedError
+from polyfed.newcomers import Newcomers, personalize
 from polyfed.problem import Problem
 from polyfed.schedules import Decay, Inverse, InverseStep
 
@@ -16,11 +17,13 @@ __all__ = [
     "FineTune",
     "Inverse",
     "InverseStep",
+    "Newcomers",
     "PolyfedError",
     "Problem",
     "Result",
     "algorithms",
     "data",
     "models",
+    "personalize",
     "simulate",
 ]

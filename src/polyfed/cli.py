@@ -16,6 +16,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from polyfed.cli_data import data_app
+from polyfed.cli_newcomers import personalize
 from polyfed.cli_options import AsJson, Change, ConfigFile, err, out
 from polyfed.errors import PolyfedError, suggestion
 
@@ -35,6 +36,7 @@ bench_app = typer.Typer(
 )
 app.add_typer(data_app, name="data")
 app.add_typer(bench_app, name="bench")
+app.command()(personalize)
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="The run directory; by default runs/NAME.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint, to the same numbers.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace a run that is already there.")]

@@ -24,6 +24,7 @@ from polyfed.engine.simulate import simulate
 from polyfed.engine.simulation import Metrics, Simulation
 from polyfed.errors import PolyfedError
 from polyfed.files import write_csv, write_text
+from polyfed.newcomers import trained
 from polyfed.rundir import RunRecord, read_run
 
 Progress = Callable[[str, int, Simulation, dict[str, Any] | None], None]
@@ -233,7 +234,8 @@ class Journal:
             self.folder.mkdir(parents=True, exist_ok=True)
             for name in ("summary.json", "clients.csv", "report.html"):  # of an earlier run
                 (self.folder / name).unlink(missing_ok=True)
-            shutil.rmtree(self.folder / "models", ignore_errors=True)
+            for name in ("models", trained.FOLDER):
+                shutil.rmtree(self.folder / name, ignore_errors=True)
             write_text(self.folder / "config.toml", tomlkit.dumps(resolved))
             self.file = (self.folder / "metrics.jsonl").open("w")
             for row in self.past:
@@ -260,6 +262,8 @@ def _write_outcome(folder: Path, config: Config, method: Method, result: Result,
     write_csv(folder / "clients.csv", evaluate.client_rows(problem, metrics, shares))
     if config.run.save_models:
         _write_models(folder / "models", simulation)
+        finetune = config.finetune(method.algorithm) if method.finetune else None
+        trained.save(folder, trained.Trained.of(simulation, finetune))
     summary = {
         "label": method.label,
         "algorithm": method.algorithm.name,

@@ -53,7 +53,7 @@ class Measure:
 
         def one(client: jax.Array, state: State) -> dict[str, dict[str, Metrics]]:
             return {
-                name: {split: self._metrics(params, split, shard, client) for split, shard in splits.items()}
+                name: {split: self.of(params, split, shard, client) for split, shard in splits.items()}
                 for name, params in self._models(method, server, state, client, data).items()
             }
 
@@ -81,8 +81,8 @@ class Measure:
 
         return f.train(step, params, key, Batching(tune.batch, tune.steps))[0]
 
-    def _metrics(self, params: Tree, split: str, shard: Shard, client: jax.Array) -> Metrics:
-        """Sums over the client's rows, block by block; NaN for a client without rows."""
+    def of(self, params: Tree, split: str, shard: Shard, client: jax.Array) -> Metrics:
+        """A model's metrics on a client's rows, summed block by block; NaN for a client without rows."""
         problem, start, size = self.round.problem, shard.starts[client], shard.sizes[client]
         block = min(EVAL_BLOCK, self.longest[split])
         real = jnp.result_type(float)
