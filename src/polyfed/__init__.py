@@ -7,6 +7,7 @@ from polyfed.errors import PolyfedError
 from polyfed.newcomers import Newcomers, personalize
 from polyfed.problem import Problem
 from polyfed.schedules import Decay, Inverse, InverseStep
+from polyfed.tuning import Tuning, tune
 
 __version__ = "0.1.0"
 
@@ -21,9 +22,11 @@ __all__ = [
     "PolyfedError",
     "Problem",
     "Result",
+    "Tuning",
     "algorithms",
     "data",
     "models",
     "personalize",
     "simulate",
+    "tune",
 ]

@@ -38,7 +38,7 @@ def join(
     devices: int | Sequence[Any] | None = None,
     chunk: int | None = None,
 ) -> tuple[Tree, Metrics]:
-    """The models of all clients of `problem`, a leading client axis on each array, and what they and the global one reach.
+    """The models of all clients of `problem`, a leading client axis on each array, and their metrics.
 
     `method` is resolved and `server` is its state after `round` rounds; neither has seen these clients. With `finetune`
     the rule is local fine-tuning of the global model. `work` takes the place of the rule's own amount of work.

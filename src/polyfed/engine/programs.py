@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -84,12 +84,16 @@ class Programs:
 
     def measure(self, server: Server, clients: State, finetune: FineTune | None = None) -> Any:
         """Metrics of every client: {model: {split: Metrics}}."""
+        rate = None
+        if finetune is not None:  # its stepsize is an input: another one compiles nothing anew
+            rate = jnp.asarray(finetune.lr, jnp.result_type(float))
+            finetune = replace(finetune, lr=0.0)
         measure = Measure(self.round, self.measure_chunk, self.longest, finetune)
-        arguments = (self.method, server, clients, self.data, self.splits)
+        arguments = (self.method, server, clients, self.data, self.splits, rate)
         program = self.compiled(
             ("measure", self.round, self.measure_chunk, finetune),
             measure,
-            (P(), P(), P(AXIS), DATA, P()),
+            (P(), P(), P(AXIS), DATA, P(), P()),
             P(AXIS),
             arguments,
         )
