@@ -121,10 +121,10 @@ def simulate(
                 rows.append(row)
                 if not diverged and not np.isfinite(row["objective"]):
                     diverged = f"the objective is {row['objective']} at round {simulation.round}"
+            if progress:  # before the checkpoint: what is told of a round is never behind it
+                progress(simulation, row)
             if checkpoint_every and simulation.round % checkpoint_every == 0 and simulation.round < rounds:
                 keep()
-            if progress:
-                progress(simulation, row)
         if not diverged:
             keep()
     if diverged:
