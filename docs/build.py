@@ -24,6 +24,7 @@ from polyfed.algorithms import REGISTRY
 from polyfed.config import RunSettings, make_config
 from polyfed.data import sources
 from polyfed.errors import PolyfedError
+from polyfed.tuning.space import TuneSettings
 
 DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parent
@@ -88,11 +89,13 @@ def rewrite(page: Path, check: bool) -> Iterator[str]:
 
 
 def generated(name: str, up: str) -> str:
-    """The part called `run`, `algorithms`, `reproductions`, or `algorithm.NAME`."""
+    """The part called `run`, `tune`, `algorithms`, `reproductions`, or `algorithm.NAME`."""
     if name == "reproductions":
         return reproductions()
     if name == "run":
         return fields_table(RunSettings, "key", up)
+    if name == "tune":
+        return fields_table(TuneSettings, "key", up)
     if name == "algorithms":
         lines = {key: str(cls.__doc__).strip().splitlines()[0] for key, cls in sorted(REGISTRY.items())}
         rows = [(f"[`{key}`]({key}.md)", line) for key, line in lines.items()]

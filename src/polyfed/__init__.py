@@ -4,8 +4,10 @@ from polyfed import algorithms, data, models
 from polyfed.data import Federation
 from polyfed.engine import Bernoulli, FineTune, Result, simulate
 from polyfed.errors import PolyfedError
+from polyfed.newcomers import Newcomers, personalize
 from polyfed.problem import Problem
 from polyfed.schedules import Decay, Inverse, InverseStep
+from polyfed.tuning import Tuning, tune
 
 __version__ = "0.1.0"
 
@@ -16,11 +18,15 @@ __all__ = [
     "FineTune",
     "Inverse",
     "InverseStep",
+    "Newcomers",
     "PolyfedError",
     "Problem",
     "Result",
+    "Tuning",
     "algorithms",
     "data",
     "models",
+    "personalize",
     "simulate",
+    "tune",
 ]

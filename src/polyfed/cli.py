@@ -16,7 +16,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from polyfed.cli_data import data_app
-from polyfed.cli_options import AsJson, Change, ConfigFile, err, out
+from polyfed.cli_newcomers import personalize
+from polyfed.cli_options import AsJson, Change, ConfigFile, Overwrite, Quiet, Resume, err, out
+from polyfed.cli_tune import tune
 from polyfed.errors import PolyfedError, suggestion
 
 if TYPE_CHECKING:
@@ -35,10 +37,9 @@ bench_app = typer.Typer(
 )
 app.add_typer(data_app, name="data")
 app.add_typer(bench_app, name="bench")
+app.command()(personalize)
+app.command()(tune)
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="The run directory; by default runs/NAME.")]
-Resume = Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint, to the same numbers.")]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace a run that is already there.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar, no table.")]
 
 
 def _print_version(wanted: bool) -> None:

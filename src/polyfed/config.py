@@ -1,4 +1,4 @@
-"""Configs: TOML with the sections [data] [problem] [algorithm] [run], and [[compare]] for several methods.
+"""Configs: TOML with the sections [data] [problem] [algorithm] [run] [tune], and [[compare]] for several methods.
 
 Every key is checked; an error names the file, the key, what was found and what was expected.
 """
@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from polyfed import data
 from polyfed.algorithms import Local
@@ -25,7 +25,10 @@ from polyfed.problem import Problem
 from polyfed.run_settings import RunSettings, run_settings
 from polyfed.schedules import Decay, Inverse, InverseStep
 
-SECTIONS = ("data", "problem", "algorithm", "run", "compare")
+if TYPE_CHECKING:
+    from polyfed.tuning.space import TunePlan
+
+SECTIONS = ("data", "problem", "algorithm", "run", "tune", "compare")
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,7 @@ class Config:
     run: RunSettings
     where: str
     shared: dict[str, Any] = field(default_factory=dict)
+    tune: TunePlan | None = None
     _problem: Problem | None = None
     _federation: data.Federation | None = None
 
@@ -76,14 +80,14 @@ class Config:
 
     def resolved(self, method: Method) -> dict[str, Any]:
         """All sections with every default filled in, for one method: what a run directory keeps."""
-        algorithm = {"name": method.algorithm.name, "label": method.label, **_plain(method.algorithm)}
+        algorithm = {"name": method.algorithm.name, "label": method.label, **as_table(method.algorithm)}
         if method.finetune:
             algorithm["finetune"] = True
         function = data.sources()[self.data["source"]][1]
         source = {"source": self.data["source"], **_defaults(function), **self.data}
         model = MODELS[self.problem_section["model"]]
         problem = {**_defaults(model), **self.problem_section, "loss": self.problem.loss.name, "l2": self.problem.l2}
-        return {"data": source, "problem": problem, "algorithm": algorithm, "run": _plain(self.run)}
+        return {"data": source, "problem": problem, "algorithm": algorithm, "run": as_table(self.run)}
 
     @property
     def federation(self) -> data.Federation:
@@ -165,7 +169,7 @@ def make_config(
     for label in labels:
         if labels.count(label) > 1:
             raise PolyfedError(f"{where}: two [[compare]] entries are labelled '{label}'; give each its own label")
-    return Config(source, problem, methods, run, where, dict(shared))
+    return Config(source, problem, methods, run, where, dict(shared), _tune(merged.get("tune"), methods, where))
 
 
 def algorithm_from(options: Mapping[str, Any], section: str = "algorithm", where: str = "config") -> Algorithm:
@@ -180,7 +184,7 @@ def algorithm_from(options: Mapping[str, Any], section: str = "algorithm", where
         for key in options:
             if key not in known:
                 raise PolyfedError(f"unknown key {section}.{key} for {name}{suggestion(key, known)}")
-        made = cls(**{key: _schedule(value, f"{section}.{key}") for key, value in options.items()})
+        made = cls(**{key: hyper_parameter(value, f"{section}.{key}") for key, value in options.items()})
         made.check()
     except PolyfedError as error:
         raise PolyfedError(f"{where}: {error}") from None
@@ -198,6 +202,14 @@ def _method(options: Mapping[str, Any], section: str, where: str) -> Method:
     if not isinstance(label, str) or not label.strip():
         raise PolyfedError(f"{where}: {section}.label must be a word, found {label!r}")
     return Method(label, algorithm, finetune)
+
+
+def _tune(section: Any, methods: Sequence[Method], where: str) -> TunePlan | None:
+    if section is None:
+        return None
+    from polyfed.tuning.space import tune_plan
+
+    return tune_plan(section, {method.label: type(method.algorithm) for method in methods}, where)
 
 
 def _fitting(shared: Mapping[str, Any], entry: Mapping[str, Any]) -> dict[str, Any]:
@@ -220,7 +232,7 @@ def _hyper_parameters(name: Any) -> set[str]:
     return {f.name for f in dataclasses.fields(REGISTRY[name])}  # pyright: ignore[reportArgumentType]
 
 
-def _schedule(value: Any, key: str) -> Any:
+def hyper_parameter(value: Any, key: str) -> Any:
     """A table {initial, rate}, {scale, offset} or {step_scale, step_offset} is a schedule; a list is a tuple."""
     if isinstance(value, Mapping) and key.endswith(".compressor"):
         return dict(value)
@@ -295,7 +307,7 @@ def _defaults(function: Any) -> dict[str, Any]:
     return found
 
 
-def _plain(owner: Any) -> dict[str, Any]:
+def as_table(owner: Any) -> dict[str, Any]:
     """A dataclass as a TOML table: what is None is left out."""
     found: dict[str, Any] = {}
     for item in dataclasses.fields(owner):

@@ -24,7 +24,9 @@ from polyfed.engine.simulate import simulate
 from polyfed.engine.simulation import Metrics, Simulation
 from polyfed.errors import PolyfedError
 from polyfed.files import write_csv, write_text
+from polyfed.newcomers import trained
 from polyfed.rundir import RunRecord, read_run
+from polyfed.shares import ShareLog
 
 Progress = Callable[[str, int, Simulation, dict[str, Any] | None], None]
 """Called with the label, the total number of rounds, the simulation and the new row of the history."""
@@ -110,6 +112,8 @@ def _run_one(
     def on_progress(simulation: Simulation, row: dict[str, Any] | None) -> None:
         if row is not None:
             journal.write(row)
+            if not method.finetune and (shares := simulation.own_share) is not None:
+                journal.shares.write(row["round"], shares)
         if options.progress:
             options.progress(method.label, settings.rounds, simulation, row)
 
@@ -145,6 +149,7 @@ def _run_one(
         if "finetuned" not in metrics:
             raise PolyfedError(f"{config.where}: '{method.label}' asks for fine-tuning, but nothing is fine-tuned")
         metrics["personal"] = metrics["finetuned"]
+    journal.shares.finish()
     _write_outcome(folder, config, method, result, metrics, order)
     return read_run(folder)
 
@@ -209,7 +214,7 @@ def _checkpointed_rows(checkpoint: Path, eval_every: int, rounds: int) -> list[d
 
 
 class Journal:
-    """A run's config.toml and metrics.jsonl, row by row, each flushed.
+    """A run's config.toml, metrics.jsonl and shares.csv, row by row, each flushed.
 
     It touches nothing before the first row, that is before the run has accepted its checkpoint.
     """
@@ -233,8 +238,11 @@ class Journal:
             self.folder.mkdir(parents=True, exist_ok=True)
             for name in ("summary.json", "clients.csv", "report.html"):  # of an earlier run
                 (self.folder / name).unlink(missing_ok=True)
-            shutil.rmtree(self.folder / "models", ignore_errors=True)
+            for name in ("models", trained.FOLDER):
+                shutil.rmtree(self.folder / name, ignore_errors=True)
             write_text(self.folder / "config.toml", tomlkit.dumps(resolved))
+            rounds = [row["round"] for row in self.past]
+            self.shares = ShareLog(self.folder, self.config.problem.federation.clients, rounds)
             self.file = (self.folder / "metrics.jsonl").open("w")
             for row in self.past:
                 self.write(row)
@@ -260,6 +268,8 @@ def _write_outcome(folder: Path, config: Config, method: Method, result: Result,
     write_csv(folder / "clients.csv", evaluate.client_rows(problem, metrics, shares))
     if config.run.save_models:
         _write_models(folder / "models", simulation)
+        finetune = config.finetune(method.algorithm) if method.finetune else None
+        trained.save(folder, trained.Trained.of(simulation, finetune))
     summary = {
         "label": method.label,
         "algorithm": method.algorithm.name,

@@ -78,6 +78,30 @@ def progress_bars(console: Console, silent: bool) -> Iterator[Report | None]:
 
 
 @contextmanager
+def candidate_bars(console: Console, silent: bool) -> Iterator[Callable[[str, float, int, str], None] | None]:
+    """A bar for each method that is tuned: report(label, candidates done, candidates in all, the best so far)."""
+    if silent:
+        yield None
+        return
+    columns = (
+        TextColumn("{task.description:<22}"),
+        BarColumn(bar_width=20),
+        TextColumn("{task.fields[count]}"),
+        TextColumn("{task.fields[best]}"),
+        TimeRemainingColumn(compact=True),
+    )
+    with Progress(*columns, console=console) as bars:
+        tasks: dict[str, TaskID] = {}
+
+        def report(label: str, done: float, total: int, best: str) -> None:
+            if label not in tasks:
+                tasks[label] = bars.add_task(escape(label), total=total, count="", best="")
+            bars.update(tasks[label], completed=done, count=f"{int(done)}/{total}", best=best)
+
+        yield report
+
+
+@contextmanager
 def download_bars(console: Console, silent: bool) -> Iterator[Callable[[str, int, int], None]]:
     """A bar for each file that is downloaded: report(name, bytes there, bytes in all)."""
     if silent:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from polyfed.errors import PolyfedError
+from polyfed.shares import Shares, read_shares
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,8 @@ class RunRecord:
     history: list[dict[str, Any]]
     clients: list[dict[str, Any]]
     summary: dict[str, Any]
+    shares: Shares | None = None
+    """how much of its own model each client kept, round by round, where that changed"""
 
     @property
     def label(self) -> str:
@@ -50,9 +53,10 @@ def read_run(path: str | Path) -> RunRecord:
                 {key: value if key == "client" else _number(value) for key, value in row.items()}
                 for row in csv.DictReader(file)
             ]
-    except (tomllib.TOMLDecodeError, json.JSONDecodeError, UnicodeDecodeError) as error:
+        shares = read_shares(path)
+    except ValueError as error:
         raise PolyfedError(f"{path}: a file of this run cannot be read: {error}") from None
-    return RunRecord(path, config, history, clients, summary)
+    return RunRecord(path, config, history, clients, summary, shares)
 
 
 def find_runs(path: str | Path) -> list[Path]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,16 @@ from typing import Any
 import numpy as np
 
 from polyfed.rundir import RunRecord
+from polyfed.shares import Shares
+
+
+def moving(run: RunRecord, start: float = 0.5) -> RunRecord:
+    """The run with own shares that go from `start` to what its clients end with, evenly over the rounds."""
+    end = np.array([row["own_share"] for row in run.clients])
+    rounds = [int(row["round"]) for row in run.history]
+    values = np.array([start + (end - start) * at / max(rounds[-1], 1) for at in rounds])
+    return dataclasses.replace(run, shares=Shares(tuple(row["client"] for row in run.clients), tuple(rounds), values))
+
 
 MODELS = ("global", "personal", "alone", "finetuned")
 

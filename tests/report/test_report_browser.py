@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from report_browser import Browser
-from report_samples import make_run
+from report_samples import make_run, moving
 
 from polyfed.report import write_report
 from polyfed.rundir import RunRecord
@@ -27,13 +27,13 @@ SEEN = """(method => Object.fromEntries([...document.querySelectorAll('.js-plotl
 
 def hospitals() -> list[RunRecord]:
     local = make_run("Local", algorithm="local", models=("personal", "alone"), bits_per_round=0, lift=0.0)
-    seeds = [make_run("APFL", seed=seed, own_share=True) for seed in (0, 1)]
+    seeds = [moving(make_run("APFL", seed=seed, own_share=True)) for seed in (0, 1)]
     return [local, make_run("FedAvg", lift=0.02), *seeds]
 
 
 def evil() -> list[RunRecord]:
     name = "</script><script>throw 1</script><a href='https://example.org'>x</a>"
-    return [make_run(name, clients=[name, "b"], own_share=True)]
+    return [moving(make_run(name, clients=[name, "b"], own_share=True))]
 
 
 def broken() -> list[RunRecord]:
@@ -48,8 +48,8 @@ def broken() -> list[RunRecord]:
 CASES: dict[str, Any] = {
     "several": hospitals,
     "one-run": lambda: [make_run("APFL", own_share=True)],
-    "one-client": lambda: [make_run("APFL", clients=1, own_share=True)],
-    "two-thousand": lambda: [make_run(x, clients=2000, own_share=True, rounds=40) for x in ("APFL", "Ditto")],
+    "one-client": lambda: [moving(make_run("APFL", clients=1, own_share=True))],
+    "two-thousand": lambda: [moving(make_run(x, clients=2000, own_share=True, rounds=40)) for x in ("APFL", "Ditto")],
     "hundred-regression": lambda: [make_run("FedAvg", clients=100, metric="error", lift=-0.02)],
     "no-alone": lambda: [make_run("FedAvg", models=("global",), splits=("train", "test"))],
     "twelve-methods": lambda: [make_run(f"A method with a long name {i}", lift=i / 200) for i in range(12)],
@@ -84,7 +84,7 @@ def test_it_opens_without_an_error_or_a_request_and_fits_a_phone(browser: Browse
 def test_every_chart_is_drawn(browser: Browser, several: Path) -> None:
     browser.open(several)
     charts = {chart["id"]: chart for chart in browser.run(DRAWN)}
-    assert {"by-round", "by-bits", "gain-1", "gain-2", "boxes", "own-chart"} <= set(charts)
+    assert {"by-round", "by-bits", "gain-1", "gain-2", "boxes", "own-chart", "move-2"} <= set(charts)
     for chart in charts.values():
         assert chart["marks"] > 0, chart
 
@@ -92,7 +92,7 @@ def test_every_chart_is_drawn(browser: Browser, several: Path) -> None:
 def test_hiding_a_method_hides_it_everywhere_and_showing_brings_it_back(browser: Browser, several: Path) -> None:
     browser.open(several)
     before = browser.run(f"{SEEN}(2)")
-    assert sum(before.values()) == 5  # both curves, its own gains, the boxes, the own shares
+    assert sum(before.values()) == 6  # both curves, its own gains, the boxes, the own shares and how they moved
     browser.run("document.querySelector('.toggle[data-method=\"2\"]').click()")
     browser.settle()
     assert not any(browser.run(f"{SEEN}(2)").values())
@@ -103,6 +103,18 @@ def test_hiding_a_method_hides_it_everywhere_and_showing_brings_it_back(browser:
     browser.run("document.querySelector('.toggle[data-method=\"2\"]').click()")
     browser.settle()
     assert browser.run(f"{SEEN}(2)") == before
+    assert browser.errors == []
+
+
+def test_the_way_of_the_own_shares_is_drawn_where_they_moved(browser: Browser, several: Path, tmp_path: Path) -> None:
+    browser.open(several)
+    lines = browser.run("document.getElementById('move-2').data.length")
+    assert lines == 2 + 6 + 1  # the band's edges, six clients, the median
+    assert browser.run("document.querySelectorAll('#move-charts figure').length") == 1
+    assert "50%" in browser.run("document.querySelector('#move-charts small').textContent")
+    still = write_report([make_run("FLIX", own_share=True)], tmp_path / "still.html", title="still")
+    browser.open(still)
+    assert browser.run("document.getElementById('moves').offsetParent === null")
     assert browser.errors == []
 
 

@@ -6,7 +6,9 @@ import json
 import re
 from typing import Any
 
-from report_samples import make_run
+import numpy as np
+import pytest
+from report_samples import make_run, moving
 
 from polyfed.report import write_report
 from polyfed.report.page import render
@@ -98,3 +100,20 @@ def test_warnings_name_runs_that_diverged_and_clients_left_out() -> None:
     page = render([make_run(diverged=True, excluded={"Site 2": 4})], title="Trouble")
     assert "<strong>FedAvg diverged.</strong>" in page
     assert "Site 2 (4×)" in page
+
+
+def test_own_shares_are_means_over_seeds_with_deciles_and_some_clients() -> None:
+    runs = [moving(make_run("APFL", seed=seed, clients=40, own_share=True), start=0.1 + 0.4 * seed) for seed in (0, 1)]
+    data = data_of(render(runs, title="shares"))
+    found = data["methods"][0]["shares"]
+    assert found["rounds"] == list(range(11))
+    assert [column[0] for column in found["band"]] == [0.3, 0.3, 0.3]
+    ends = [(a["own_share"] + b["own_share"]) / 2 for a, b in zip(runs[0].clients, runs[1].clients, strict=True)]
+    for column, share in zip(found["band"], (0.1, 0.5, 0.9), strict=True):
+        assert column[-1] == pytest.approx(np.quantile(ends, share), rel=1e-5)
+    drawn = {data["clients"][client]: values[-1] for client, values in found["lines"]}
+    assert len(drawn) == 8
+    assert min(drawn.values()) == pytest.approx(min(ends), rel=1e-5)
+    assert max(drawn.values()) == pytest.approx(max(ends), rel=1e-5)
+    mixed = data_of(render([runs[0], make_run("APFL", seed=1, clients=40, own_share=True)], title="one seed is still"))
+    assert mixed["methods"][0]["shares"] is None

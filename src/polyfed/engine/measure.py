@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -47,42 +47,48 @@ class Measure:
     finetune: FineTune | None = None
 
     def __call__(
-        self, method: Algorithm, server: Server, clients: State, data: Data, splits: dict[str, Shard]
+        self,
+        method: Algorithm,
+        server: Server,
+        clients: State,
+        data: Data,
+        splits: dict[str, Shard],
+        rate: jax.Array | None = None,
     ) -> dict[str, dict[str, Metrics]]:
-        """{model: {split: metrics of this device's clients}}."""
+        """{model: {split: metrics of this device's clients}}; `rate` is the stepsize of fine-tuning."""
 
         def one(client: jax.Array, state: State) -> dict[str, dict[str, Metrics]]:
             return {
-                name: {split: self._metrics(params, split, shard, client) for split, shard in splits.items()}
-                for name, params in self._models(method, server, state, client, data).items()
+                name: {split: self.of(params, split, shard, client) for split, shard in splits.items()}
+                for name, params in self._models(method, server, state, client, data, rate).items()
             }
 
         return over_clients(one, self.round.layout, self.chunk, clients)
 
     def _models(
-        self, method: Algorithm, server: Server, state: State, client: jax.Array, data: Data
+        self, method: Algorithm, server: Server, state: State, client: jax.Array, data: Data, rate: Any
     ) -> dict[str, Tree]:
         shared = getattr(server, "params", None)
         if self.finetune is not None:
-            return {"finetuned": self._tuned(shared, client, data)}
+            return {"finetuned": self._tuned(shared, client, data, rate)}
         if deploys_shared(method, server, state):
             return {"global": shared}
         personal = {"personal": deployed(self.round, method, server, state, client, data)}
         return personal if shared is None else personal | {"global": shared}
 
-    def _tuned(self, params: Tree, client: jax.Array, data: Data) -> Tree:
+    def _tuned(self, params: Tree, client: jax.Array, data: Data, rate: Any) -> Tree:
         assert self.finetune is not None
         tune = self.finetune
         f = self.round.objective(data, client, 0)
         key = randomness.client_key(randomness.purpose_key(data.seed, Purpose.FINETUNE), data.client_ids[client])
 
         def step(x: Tree, batch: Batch | None) -> Tree:
-            return descend(x, tune.lr, f.grad(x, batch))
+            return descend(x, rate, f.grad(x, batch))
 
         return f.train(step, params, key, Batching(tune.batch, tune.steps))[0]
 
-    def _metrics(self, params: Tree, split: str, shard: Shard, client: jax.Array) -> Metrics:
-        """Sums over the client's rows, block by block; NaN for a client without rows."""
+    def of(self, params: Tree, split: str, shard: Shard, client: jax.Array) -> Metrics:
+        """A model's metrics on a client's rows, summed block by block; NaN for a client without rows."""
         problem, start, size = self.round.problem, shard.starts[client], shard.sizes[client]
         block = min(EVAL_BLOCK, self.longest[split])
         real = jnp.result_type(float)

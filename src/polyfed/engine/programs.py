@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -61,7 +61,7 @@ class Programs:
     def advance(self, carry: Carry, first: int, count: int) -> Carry:
         """Run `count` rounds from round `first` on."""
 
-        program = self._compiled(
+        program = self.compiled(
             ("advance", self.round),
             self.round.stretch,
             (P(), CARRY, DATA, P(), P()),
@@ -73,7 +73,7 @@ class Programs:
 
     def prepare(self, clients: State) -> State:
         """What each client does alone before the first round."""
-        program = self._compiled(
+        program = self.compiled(
             ("prepare", self.round),
             self.round.prepare,
             (P(), P(AXIS), DATA),
@@ -84,12 +84,16 @@ class Programs:
 
     def measure(self, server: Server, clients: State, finetune: FineTune | None = None) -> Any:
         """Metrics of every client: {model: {split: Metrics}}."""
+        rate = None
+        if finetune is not None:  # its stepsize is an input: another one compiles nothing anew
+            rate = jnp.asarray(finetune.lr, jnp.result_type(float))
+            finetune = replace(finetune, lr=0.0)
         measure = Measure(self.round, self.measure_chunk, self.longest, finetune)
-        arguments = (self.method, server, clients, self.data, self.splits)
-        program = self._compiled(
+        arguments = (self.method, server, clients, self.data, self.splits, rate)
+        program = self.compiled(
             ("measure", self.round, self.measure_chunk, finetune),
             measure,
-            (P(), P(), P(AXIS), DATA, P()),
+            (P(), P(), P(AXIS), DATA, P(), P()),
             P(AXIS),
             arguments,
         )
@@ -106,10 +110,24 @@ class Programs:
 
         arguments = (self.method, server, clients, self.data)
         specs = (P(), P(), P(AXIS), DATA)
-        program = self._compiled(("personal", self.round, self.measure_chunk), everyone, specs, P(AXIS), arguments)
+        program = self.compiled(("personal", self.round, self.measure_chunk), everyone, specs, P(AXIS), arguments)
         return program(*arguments)
 
-    def _compiled(
+    def own_share(self, clients: State) -> Any:
+        """The share of each client's own model in what it deploys."""
+
+        def everyone(method: Algorithm, clients: State) -> Any:
+            def one(_: jax.Array, state: State) -> jax.Array:
+                assert method.own_share is not None
+                return jnp.asarray(method.own_share(state))
+
+            return over_clients(one, self.layout, self.measure_chunk, clients)
+
+        arguments = (self.method, clients)
+        name = ("own_share", self.round, self.measure_chunk)
+        return self.compiled(name, everyone, (P(), P(AXIS)), P(AXIS), arguments)(*arguments)
+
+    def compiled(
         self,
         name: Any,
         function: Callable[..., Any],

@@ -76,7 +76,9 @@ def simulate(
         devices=devices,
         chunk=chunk,
     )
-    identity = _identity(problem, simulation.method, participation, seed, init, dtype) if resume or checkpoint else {}
+    identity = (
+        run_identity(problem, simulation.method, participation, seed, init, dtype) if resume or checkpoint else {}
+    )
     rows = (
         checkpoints.kept_rows(_resumed(simulation, Path(resume), identity), eval_every, rounds)
         if resume is not None
@@ -119,10 +121,10 @@ def simulate(
                 rows.append(row)
                 if not diverged and not np.isfinite(row["objective"]):
                     diverged = f"the objective is {row['objective']} at round {simulation.round}"
+            if progress:  # before the checkpoint: what is told of a round is never behind it
+                progress(simulation, row)
             if checkpoint_every and simulation.round % checkpoint_every == 0 and simulation.round < rounds:
                 keep()
-            if progress:
-                progress(simulation, row)
         if not diverged:
             keep()
     if diverged:
@@ -206,7 +208,7 @@ def _resumed(simulation: Simulation, folder: Path, identity: dict[str, Any]) -> 
     return list(meta["history"])
 
 
-def _identity(
+def run_identity(
     problem: Problem, algorithm: Algorithm, participation: Any, seed: int, init: Init, dtype: str
 ) -> dict[str, Any]:
     """What a run is, in words: two runs with the same identity give the same numbers."""

@@ -54,8 +54,7 @@ class Simulation:
         self.round = self.iterations = self.bits_up = self.bits_down = self.empty_rounds = 0
         self.seconds = 0.0
         with precision(dtype):
-            real = jnp.result_type(float)
-            traced: Algorithm = jax.tree.map(lambda leaf: _number(leaf, real), method)
+            traced = as_traced(method)
             whole = self.sampling.full and getattr(method, "batch", "full") == "full"
             data, splits = resident(problem, self.layout, seed, in_blocks=whole)
             self.programs = Programs(problem, traced, self.layout, self.sampling, chunk, data, splits)
@@ -97,17 +96,7 @@ class Simulation:
             raise PolyfedError(f"{self.method.name} has no global model to fine-tune")
         with precision(self.dtype):
             found = jax.device_get(self.programs.measure(self._carry.server, self._carry.clients, finetune))
-        metrics = {
-            model: {
-                split: {
-                    "loss": values.loss[: len(self.problem)],
-                    self.problem.loss.metric_name: values.metric[: len(self.problem)],
-                    "ridge": values.ridge[: len(self.problem)],
-                }
-                for split, values in splits.items()
-            }
-            for model, splits in found.items()
-        }
+        metrics = as_metrics(found, self.problem)
         if "global" in metrics and "personal" not in metrics:
             metrics = {"personal": metrics["global"], **metrics}
         return metrics
@@ -158,17 +147,10 @@ class Simulation:
     @property
     def own_share(self) -> np.ndarray | None:
         """The share of each client's own model in what it deploys; None where the method does not mix."""
-        method = self.programs.method
-        if method.own_share is None:
+        if self.programs.method.own_share is None:
             return None
         with precision(self.dtype):
-            index = jnp.arange(len(self.problem))
-
-            def one(client: jax.Array) -> jax.Array:
-                assert method.own_share is not None
-                return method.own_share(jax.tree.map(lambda leaf: leaf[client], self._carry.clients))
-
-            return np.asarray(jax.vmap(one)(index))
+            return np.asarray(self.programs.own_share(self._carry.clients))[: len(self.problem)]
 
     def state(self) -> dict[str, Any]:
         """All that a checkpoint must keep, apart from the counters; the same for any number of devices."""
@@ -229,9 +211,28 @@ class Simulation:
         return found[0], found[1], found[2]
 
 
-def _number(leaf: Any, real: Any) -> jax.Array:
-    """A hyper-parameter as an array: whole numbers stay whole."""
-    return jnp.asarray(leaf, real if np.asarray(leaf).dtype.kind == "f" else jnp.int32)
+def as_traced(method: Algorithm) -> Algorithm:
+    """The method with its numbers as arrays, in the precision in force: whole numbers stay whole."""
+    real = jnp.result_type(float)
+    return jax.tree.map(
+        lambda leaf: jnp.asarray(leaf, real if np.asarray(leaf).dtype.kind == "f" else jnp.int32), method
+    )
+
+
+def as_metrics(found: Any, problem: Problem) -> Metrics:
+    """What the measuring program found, by name, without the clients that only fill up the devices."""
+    count = len(problem)
+    return {
+        model: {
+            split: {
+                "loss": values.loss[:count],
+                problem.loss.metric_name: values.metric[:count],
+                "ridge": values.ridge[:count],
+            }
+            for split, values in splits.items()
+        }
+        for model, splits in found.items()
+    }
 
 
 def _check_lengths(method: Algorithm, clients: int) -> None:

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from polyfed.report.methods import MODELS, SPLITS, Method, Task
 from polyfed.report.numbers import finite, strict_average
 
 AXES = ("round", "iterations", "bits_up", "bits_down", "seconds")
+SHARE_LINES = 8  # the clients whose own share is drawn as a line of its own
 CURVE_POINTS = 1000  # a longer curve is thinned evenly; no screen shows more
 
 _NAMES = {
@@ -47,15 +50,41 @@ def _method(method: Method, clients: Sequence[str]) -> dict[str, Any]:
         "values": {model: column for model, column in values.items() if _any(column)},
         "gains": _aligned(method, method.gains, clients),
         "own_share": _aligned(method, method.column("own_share"), clients),
+        "shares": _shares(method, clients),
         **_curves(method),
     }
+
+
+def _shares(method: Method, clients: Sequence[str]) -> dict[str, Any] | None:
+    """How the own shares moved, as means over the seeds: median, first and last decile, and some clients by name."""
+    logs = [run.shares for run in method.runs if run.shares is not None]
+    rounds = _thin(_shared_rounds(method, max((log.rounds[0] for log in logs), default=0)))
+    if len(logs) < len(method.runs) or len(rounds) < 2:
+        return None
+    order = [[log.clients.index(name) for name in method.clients if name in log.clients] for log in logs]
+    if any(len(places) < len(method.clients) for places in order):
+        return None
+    table = np.mean([log.at(rounds)[:, places] for log, places in zip(logs, order, strict=True)], axis=0)
+    low, middle, high = np.quantile(table, (0.1, 0.5, 0.9), axis=1)
+    ranked = np.argsort(table[-1], kind="stable")
+    chosen = ranked[np.unique(np.linspace(0, len(ranked) - 1, SHARE_LINES).round().astype(int))]
+    return {
+        "rounds": [_exact(at) for at in rounds],
+        "band": [[_short(value) for value in column.tolist()] for column in (low, middle, high)],
+        "lines": [[clients.index(method.clients[i]), [_short(v) for v in table[:, i].tolist()]] for i in chosen],
+    }
+
+
+def _shared_rounds(method: Method, first: float) -> list[float]:
+    """The rounds that every seed was evaluated at, from `first` on."""
+    seen = [{finite(row.get("round")) for row in run.history} for run in method.runs]
+    return sorted(at for at in set.intersection(*seen) if at is not None and at >= first)
 
 
 def _curves(method: Method) -> dict[str, Any]:
     """Axes and curves over the rounds that every seed has: the mean, and lowest and highest where seeds differ."""
     by_round = [{finite(row.get("round")): row for row in run.history} for run in method.runs]
-    shared = sorted(key for key in by_round[0] if key is not None and all(key in rows for rows in by_round))
-    shared = _thin(shared)
+    shared = _thin(_shared_rounds(method, 0))
     columns = {name for rows in by_round for row in rows.values() for name in row}
     axes = {name: [_exact(strict_average(_across(by_round, at, name))) for at in shared] for name in AXES}
     curves = {}

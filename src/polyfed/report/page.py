@@ -31,7 +31,7 @@ def render(runs: Sequence[RunRecord], *, title: str) -> str:
     """The report as text. Whatever comes from the data is escaped before it becomes HTML."""
     methods = group(runs)
     story = headline(methods)
-    own = "".join(_asset(name) for name in ("base.js", "charts.js", "clients.js", "main.js"))
+    own = "".join(_asset(name) for name in ("base.js", "charts.js", "shares.js", "clients.js", "main.js"))
     return Template(_asset("template.html")).substitute(
         title=escape(title),
         style=_asset("report.css"),

@@ -148,8 +148,8 @@ function drawGains() {
     }
   }
 }
-function facet(i) {
-  const old = $("gain-" + i);
+function facet(i, kind = "gain") {
+  const old = $(`${kind}-${i}`);
   if (old) return old.parentNode;
   const box = document.createElement("figure"), caption = document.createElement("figcaption"), chart = document.createElement("div");
   const swatch = document.createElement("i");
@@ -159,9 +159,9 @@ function facet(i) {
   name.textContent = name.title = METHODS[i].label;
   caption.append(swatch, name, document.createElement("small"));
   chart.className = "chart";
-  chart.id = "gain-" + i;
+  chart.id = `${kind}-${i}`;
   box.append(caption, chart);
-  $("gain-charts").append(box);
+  $(`${kind}-charts`).append(box);
   return box;
 }
 

@@ -1,6 +1,6 @@
 // The page's controls: methods, theme, selectors, printing.
 
-const CHARTS = [drawCurves, drawGains, drawBoxes, drawOwn];
+const CHARTS = [drawCurves, drawGains, drawBoxes, drawOwn, drawShares];
 
 function drawAll() {
   for (const draw of CHARTS) draw();
