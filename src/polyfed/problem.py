@@ -109,9 +109,9 @@ class Problem:
     def model_fingerprint(self) -> str:
         """A digest of what the model computes, operation by operation: relu and tanh differ, their shapes do not."""
         params = jax.eval_shape(self.model.init, jax.random.key(0))
-        program = str(jax.make_jaxpr(self.model.apply)(params, self._example()))
+        program = str(jax.make_jaxpr(self.model.apply)(params, self.example()))
         if self.model.train_apply is not None:
-            program += str(jax.make_jaxpr(self.model.train_apply)(params, self._example(), jax.random.key(0)))
+            program += str(jax.make_jaxpr(self.model.train_apply)(params, self.example(), jax.random.key(0)))
         return hashlib.blake2b(program.encode(), digest_size=16).hexdigest()
 
     def init(self, values: Init = None, seed: int = 0) -> Params:
@@ -215,7 +215,7 @@ class Problem:
         zero = jnp.asarray(0)
         return Objective(self, examples, zero, jnp.asarray(count), count, jnp.asarray(index), zero, jax.random.key(0))
 
-    def _example(self) -> jax.ShapeDtypeStruct:
+    def example(self) -> jax.ShapeDtypeStruct:
         """The shape of a batch of two examples, as the model sees it."""
         dtype = _cast(self.federation.train.x[:0]).dtype
         shape = (2, *self.federation.feature_shape)
@@ -244,7 +244,7 @@ class Problem:
     def _check_output(self) -> None:
         """The model must give the loss the shape that it reads."""
         params = jax.eval_shape(self.model.init, jax.random.key(0))
-        found = jax.eval_shape(self.model.apply, params, self._example()).shape
+        found = jax.eval_shape(self.model.apply, params, self.example()).shape
         outputs = self.loss.outputs(self.federation)
         expected = (2,) if outputs is None else (2, *self._positions, outputs)
         if found != expected:

@@ -147,5 +147,5 @@ def test_options_that_cannot_be_are_refused(options, message: str) -> None:
 def test_data_that_are_not_images_or_too_small_are_refused(federation) -> None:
     with pytest.raises(pf.PolyfedError, match=r"femnist_cnn reads images.*shape \(4,\)"):
         pf.Problem(federation, pf.models.femnist_cnn())
-    with pytest.raises(pf.PolyfedError, match="lenet: images of shape .* are too small"):
+    with pytest.raises(pf.PolyfedError, match=r"lenet: images of shape .* are too small"):
         pf.Problem(images((9, 9)), pf.models.lenet())
