@@ -40,6 +40,9 @@ app.add_typer(bench_app, name="bench")
 app.command()(personalize)
 app.command()(tune)
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="The run directory; by default runs/NAME.")]
+TorchPython = Annotated[
+    Path | None, typer.Option("--torch", help="A Python that has PyTorch, to run its loop side by side.")
+]
 
 
 def _print_version(wanted: bool) -> None:
@@ -256,9 +259,7 @@ def reproduce(
 @bench_app.command("engine")
 def bench_engine_command(
     repeat: Annotated[int, typer.Option(help="Repetitions of each measurement.")] = 5,
-    torch_python: Annotated[
-        Path | None, typer.Option("--torch", help="A Python that has PyTorch, to run its loop side by side.")
-    ] = None,
+    torch_python: TorchPython = None,
     memory: Annotated[bool, typer.Option(help="Also measure memory with 1,000 and 10,000 clients.")] = True,
     as_json: AsJson = False,
 ) -> None:
@@ -292,6 +293,28 @@ def bench_convex_command(
     for row in found:
         speeds = (row["rounds_per_second"], row["numpy_rounds_per_second"], row["times_numpy"])
         table.add_row(str(row["clients"]), row["method"], *(f"{speed:,.3g}" for speed in speeds))
+    out.print(table)
+
+
+@bench_app.command("neural")
+def bench_neural_command(
+    chunk: Annotated[list[int] | None, typer.Option(help="Clients side by side; may be repeated.")] = None,
+    repeat: Annotated[int, typer.Option(help="Repetitions of each measurement.")] = 3,
+    torch_python: TorchPython = None,
+    devices: Annotated[int | None, typer.Option(help="Devices, and threads of PyTorch; by default all.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """A round of the FEMNIST CNN and one of the character LSTM, beside PyTorch loops."""
+    from polyfed.bench import bench_neural
+
+    found = [speed.as_dict() for speed in bench_neural(repeat, torch_python, chunk or (), devices)]
+    if as_json:
+        print(json.dumps(found, indent=1))
+        return
+    table = Table("model", "chunk", "s/round", "PyTorch s/round", "times PyTorch", box=None, pad_edge=False)
+    for row in found:
+        seconds = (row["round_seconds"], row.get("torch_loop_seconds"), row.get("times_torch_loop"))
+        table.add_row(row["model"], str(row["chunk"]), *("-" if s is None else f"{s:.3g}" for s in seconds))
     out.print(table)
 
 

@@ -33,9 +33,18 @@ class Loss:
 
 
 def _softmax(logits: jax.Array, label: jax.Array) -> jax.Array:
-    """-log softmax(logits)[label]."""
+    """-log softmax(logits)[label]; where a row has several labels, their mean."""
     picked = jnp.take_along_axis(logits, label[..., None], axis=-1)[..., 0]
-    return jax.nn.logsumexp(logits, axis=-1) - picked
+    return _per_row(jax.nn.logsumexp(logits, axis=-1) - picked)
+
+
+def _hits(logits: jax.Array, label: jax.Array) -> jax.Array:
+    """Whether the largest logit is the label's; where a row has several labels, the share of those."""
+    return _per_row(jnp.argmax(logits, axis=-1) == label)
+
+
+def _per_row(values: jax.Array) -> jax.Array:
+    return values if values.ndim == 1 else jnp.mean(values, axis=tuple(range(1, values.ndim)))
 
 
 def _logistic(logit: jax.Array, sign: jax.Array) -> jax.Array:
@@ -115,7 +124,7 @@ LOSSES = {
             "softmax",
             _softmax,
             "accuracy",
-            lambda logits, label: jnp.argmax(logits, axis=-1) == label,
+            _hits,
             lambda federation: federation.classes,
             _class_targets,
         ),

@@ -19,11 +19,19 @@ BLOCK = 4096
 """The rows that a pass over a client's whole data takes at a time; a client with fewer is taken in one piece."""
 
 
+MASKS = 2**31 - 2
+"""What a client's key is folded with for the draws of the model itself (dropout), apart from those of the batches."""
+
+
 class Batch(NamedTuple):
-    """Rows of an example array (None: all of them), and the weight of each: 0 where the batch is padded."""
+    """Rows of an example array (None: all of them), and the weight of each: 0 where the batch is padded.
+
+    Without weights: all of the client's rows. `key` is for models that draw in training, and None elsewhere.
+    """
 
     rows: jax.Array | None
-    weights: jax.Array
+    weights: jax.Array | None
+    key: jax.Array | None = None
 
 
 class Examples(NamedTuple):
@@ -107,6 +115,7 @@ class Objective:
         `count`, which may be drawn, takes the place of the batching's own number of steps.
 
         The batch is None where a step takes all of the client's rows, which is what `value` and `grad` read it as.
+        For a model that draws in training (dropout) a batch has a key, that of the step.
         """
         size = self.longest if batching.size == "full" else min(batching.size, self.longest)
         whole = batching.size == "full" or (batching.size >= self.longest and not batching.replace)
@@ -116,7 +125,7 @@ class Objective:
         if batching.replace and not whole:
             size = int(batching.size)
 
-        def batch_at(index: jax.Array) -> Batch | None:
+        def rows_at(index: jax.Array) -> Batch | None:
             if whole:
                 return None
             if batching.replace:
@@ -127,6 +136,13 @@ class Objective:
             shuffle = jax.random.fold_in(key, index // per_epoch)
             rows = randomness.shuffled(shuffle, self.size, jnp.where(inside, positions, 0))
             return Batch(self.start + rows, inside.astype(jnp.result_type(float)))
+
+        def batch_at(index: jax.Array) -> Batch | None:
+            batch = rows_at(index)
+            if self.problem.model.train_apply is None:
+                return batch
+            own = jax.random.fold_in(jax.random.fold_in(key, MASKS), index)
+            return (Batch(None, None) if batch is None else batch)._replace(key=own)
 
         carry = lax.fori_loop(0, steps, lambda index, carry: step(carry, batch_at(index)), carry)
         return carry, jnp.asarray(steps, jnp.int32)
@@ -139,17 +155,21 @@ class Objective:
 
     def _pass(self, function: Callable[[Any, Examples, Batch], Any], params: Any, batch: Batch | None) -> Any:
         """A mean over a batch, or over all of the client's rows, block by block."""
-        if batch is not None:
+        if batch is not None and batch.weights is not None:
             return function(params, self.examples, batch)
+        key = None if batch is None else batch.key
         if self.block is not None:
             inside = jnp.arange(self.longest) < self.size
-            return function(params, self.block, Batch(None, inside.astype(jnp.result_type(float))))
+            return function(params, self.block, Batch(None, inside.astype(jnp.result_type(float)), key))
         if self.longest <= BLOCK:
-            return function(params, self.examples, self.rows(0, self.longest))
+            return function(params, self.examples, self.rows(0, self.longest)._replace(key=key))
 
         def block(index: jax.Array, total: Any) -> Any:
             rows = self.rows(index * BLOCK, BLOCK)
-            return trees.add(total, trees.scale(jnp.sum(rows.weights), function(params, self.examples, rows)))
+            weight = jnp.sum(jnp.asarray(rows.weights))
+            if key is not None:
+                rows = rows._replace(key=jax.random.fold_in(key, index))
+            return trees.add(total, trees.scale(weight, function(params, self.examples, rows)))
 
         shape = jax.eval_shape(function, params, self.examples, self.rows(0, BLOCK))
         zero = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shape)

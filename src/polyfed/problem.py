@@ -18,7 +18,7 @@ from polyfed.errors import PolyfedError
 from polyfed.losses import get_loss
 from polyfed.memory import aligned
 from polyfed.mixing import mixing_weights
-from polyfed.models import Architecture, Model, Params
+from polyfed.models import Architecture, Model, Params, SequenceArchitecture, equinox, is_module, own_model
 from polyfed.objective import Batch, Examples, Objective
 from polyfed.reference import Constants, LocalModels, Reference
 from polyfed.startup import start
@@ -40,15 +40,16 @@ def precision(dtype: DType) -> Iterator[None]:
 class Problem:
     """f_i(x) = mean loss of client i's training rows + l2/2 |x|^2, for every client of a federation.
 
-    `model` is one of `polyfed.models`, or an (init, apply) pair: `init(key) -> params`, `apply(params, x) -> outputs`
-    where x is a batch of examples; outputs are logits (softmax: one per class; logistic: one number) or predictions
-    (squared).
+    `model` is one of `polyfed.models`, an Equinox module, or an (init, apply) pair: `init(key) -> params`,
+    `apply(params, x) -> outputs` where x is a batch of examples; outputs are logits (softmax: one per class; logistic:
+    one number) or predictions (squared). A third function `train_apply(params, x, key)` takes the place of `apply` in
+    the steps of training.
     """
 
     def __init__(
         self,
         federation: Federation,
-        model: Architecture | Model | tuple[Callable[..., Any], Callable[..., Any]],
+        model: Architecture | Model | tuple[Callable[..., Any], ...],
         loss: str = "softmax",
         l2: float = 0.0,
     ) -> None:
@@ -62,9 +63,14 @@ class Problem:
         if isinstance(model, Model):
             self.model = model
         elif isinstance(model, tuple):
-            self.model = Model(*model)
+            self.model = own_model(model)
+        elif is_module(model):
+            self.model = equinox(model)
         else:
+            if self._positions and isinstance(model, SequenceArchitecture):
+                model = model.every_position()
             self.model = model.build(federation.feature_shape, self.loss.outputs(federation))
+        self._check_tokens()
         self._check_output()
         self._local_models: dict[float, LocalModels] = {}
         self._references: dict[tuple[bytes, float | None], Reference] = {}
@@ -103,8 +109,10 @@ class Problem:
     def model_fingerprint(self) -> str:
         """A digest of what the model computes, operation by operation: relu and tanh differ, their shapes do not."""
         params = jax.eval_shape(self.model.init, jax.random.key(0))
-        program = jax.make_jaxpr(self.model.apply)(params, self._example())
-        return hashlib.blake2b(str(program).encode(), digest_size=16).hexdigest()
+        program = str(jax.make_jaxpr(self.model.apply)(params, self.example()))
+        if self.model.train_apply is not None:
+            program += str(jax.make_jaxpr(self.model.train_apply)(params, self.example(), jax.random.key(0)))
+        return hashlib.blake2b(program.encode(), digest_size=16).hexdigest()
 
     def init(self, values: Init = None, seed: int = 0) -> Params:
         """The parameters that training starts from, in the precision that is in force."""
@@ -136,15 +144,18 @@ class Problem:
     def batch_loss(self, params: Params, examples: Examples, batch: Batch) -> jax.Array:
         """The weighted mean loss over a batch, without the ridge."""
         outputs, targets = self.predict(params, examples, batch)
+        assert batch.weights is not None
         return jnp.vdot(batch.weights, self.loss.value(outputs, targets)) / jnp.sum(batch.weights)
 
     def predict(self, params: Params, examples: Examples, batch: Batch) -> tuple[jax.Array, jax.Array]:
-        """The model's outputs on a batch, and the targets."""
+        """The model's outputs on a batch, and the targets; as in training where the batch has a key."""
         x, y = examples
         if batch.rows is not None:
             x, y = x.at[batch.rows].get(mode="clip"), y.at[batch.rows].get(mode="clip")
         if x.dtype == jnp.uint8:  # images stay bytes until here
             x = x.astype(jnp.result_type(float)) / 255
+        if batch.key is not None and self.model.train_apply is not None:
+            return self.model.train_apply(params, x, batch.key), y
         return self.model.apply(params, x), y
 
     def ridge(self, params: Params) -> jax.Array:
@@ -204,18 +215,38 @@ class Problem:
         zero = jnp.asarray(0)
         return Objective(self, examples, zero, jnp.asarray(count), count, jnp.asarray(index), zero, jax.random.key(0))
 
-    def _example(self) -> jax.ShapeDtypeStruct:
+    def example(self) -> jax.ShapeDtypeStruct:
         """The shape of a batch of two examples, as the model sees it."""
         dtype = _cast(self.federation.train.x[:0]).dtype
         shape = (2, *self.federation.feature_shape)
         return jax.ShapeDtypeStruct(shape, jnp.result_type(float) if dtype == np.uint8 else dtype)
 
+    @property
+    def _positions(self) -> tuple[int, ...]:
+        """(length,) where a row has a label for each of its positions, else ()."""
+        return self._targets["train"].shape[1:] if self.loss.name == "softmax" else ()
+
+    def _check_tokens(self) -> None:
+        """A model of token ids must know all of the data's."""
+        known = self.model.tokens
+        if known is None:
+            return
+        for split in SPLITS:
+            x = self.federation.split(split).x
+            if x.dtype.kind not in "iu" or x.dtype == np.uint8:
+                raise PolyfedError(f"the model reads token ids, whole numbers; this data's examples are {x.dtype}")
+            if x.size and (x.min() < 0 or x.max() >= known):
+                found = x.max() if x.max() >= known else x.min()
+                raise PolyfedError(
+                    f"the data has the token id {found}, the model knows 0 to {known - 1}: set vocabulary"
+                )
+
     def _check_output(self) -> None:
         """The model must give the loss the shape that it reads."""
         params = jax.eval_shape(self.model.init, jax.random.key(0))
-        found = jax.eval_shape(self.model.apply, params, self._example()).shape
+        found = jax.eval_shape(self.model.apply, params, self.example()).shape
         outputs = self.loss.outputs(self.federation)
-        expected = (2,) if outputs is None else (2, outputs)
+        expected = (2,) if outputs is None else (2, *self._positions, outputs)
         if found != expected:
             raise PolyfedError(
                 f"loss '{self.loss.name}' on this data needs outputs of shape {_rows(expected)}, "

@@ -7,6 +7,7 @@ client is identified by its name, so that reordering a federation changes nothin
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Sequence
 from enum import IntEnum
 
@@ -68,6 +69,15 @@ def shuffled(key: jax.Array, size: jax.Array | int, positions: jax.Array, invers
             return jnp.where(coin == 1, partner, x), None
 
         return lax.scan(swap, x, words, unroll=8)[0].astype(jnp.int32)
+
+
+def coins(key: jax.Array, shape: tuple[int, ...], probability: float) -> jax.Array:
+    """An array of independent True with this probability, else False: two hashes per coin, for dropout's many."""
+    words = jax.random.key_data(key)
+    with jax.numpy_dtype_promotion("standard"):
+        count = jnp.arange(math.prod(shape), dtype=jnp.uint32).reshape(shape)
+        drawn = _mix(_mix(count * jnp.uint32(0x9E3779B9) + words[0]) ^ words[1])
+        return drawn < jnp.uint32(min(round(probability * 2**32), 2**32 - 1))
 
 
 def _words(key: jax.Array) -> jax.Array:

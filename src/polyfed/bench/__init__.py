@@ -2,5 +2,6 @@
 
 from polyfed.bench.convex import bench_convex
 from polyfed.bench.engine import bench_engine
+from polyfed.bench.neural import bench_neural
 
-__all__ = ["bench_convex", "bench_engine"]
+__all__ = ["bench_convex", "bench_engine", "bench_neural"]

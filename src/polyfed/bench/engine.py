@@ -18,6 +18,7 @@ import numpy as np
 
 import polyfed as pf
 from polyfed import memory
+from polyfed.bench.loops import ask, torch_loop
 from polyfed.engine.simulation import Simulation
 from polyfed.errors import PolyfedError
 
@@ -25,8 +26,6 @@ CLIENTS, STEPS, BATCH, ROWS = 100, 20, 20, 400
 WEIGHTS = 784 * 200 + 200 * 200 + 200 * 10
 FLOPS = 6 * CLIENTS * STEPS * BATCH * WEIGHTS
 """Forward, and backward twice as much; two operations per weight and example."""
-TORCH = Path(".venv-torch/bin/python")
-"""Where `make torch` puts the environment of the PyTorch loop."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +71,7 @@ def bench_engine(repeat: int = 5, torch_python: Path | None = None, measure_memo
     """Measure in turns: matrix product, our round, PyTorch's round, and again."""
     if repeat < 1:
         raise PolyfedError(f"repeat must be at least 1, found {repeat}")
-    torch = _torch(torch_python)
+    torch = torch_loop("torch_loop.py", map(str, (CLIENTS, STEPS, BATCH, ROWS)), torch_python)
     simulation = Simulation(_problem(CLIENTS, ROWS), pf.algorithms.FedAvg(local_steps=STEPS, batch=BATCH))
     multiply = jax.jit(lambda a: a @ a)
     square = jnp.ones((2048, 2048))
@@ -88,7 +87,7 @@ def bench_engine(repeat: int = 5, torch_python: Path | None = None, measure_memo
         simulation.advance(1)
         rounds.append(simulation.seconds - before)
         if torch is not None:
-            loops.append(_ask(torch))
+            loops.append(ask(torch))
     if torch is not None:
         torch.communicate(timeout=60)
     used = {clients: _memory(clients) for clients in (1_000, 10_000)} if measure_memory else {}
@@ -105,31 +104,6 @@ def _problem(clients: int, rows: int) -> pf.Problem:
     names = tuple(f"client-{i}" for i in range(clients))
     federation = pf.Federation(names, pf.data.Split(x, y, offsets), none, none, classes=10)
     return pf.Problem(federation, pf.models.mlp([200, 200]), "softmax")
-
-
-def _torch(python: Path | None) -> subprocess.Popen[str] | None:
-    """The PyTorch loop in its own process, warmed up; None where there is no PyTorch."""
-    if python is None:
-        if not TORCH.exists():
-            return None
-        python = TORCH
-    command = [str(python), str(Path(__file__).with_name("torch_loop.py")), *map(str, (CLIENTS, STEPS, BATCH, ROWS))]
-    try:
-        loop = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    except OSError as error:
-        raise PolyfedError(f"--torch {python}: cannot be started: {error.strerror}") from None
-    assert loop.stdout is not None
-    if loop.stdout.readline().strip() != "ready":
-        raise PolyfedError(f"--torch {python}: this Python could not run the PyTorch loop")
-    return loop
-
-
-def _ask(loop: subprocess.Popen[str]) -> float:
-    assert loop.stdin is not None
-    assert loop.stdout is not None
-    loop.stdin.write("round\n")
-    loop.stdin.flush()
-    return float(loop.stdout.readline())
 
 
 def _memory(clients: int) -> float:

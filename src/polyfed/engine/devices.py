@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
 import jax
 import numpy as np
+from jax.extend.core import jaxprs_in_params
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from polyfed.errors import PolyfedError
@@ -18,7 +19,9 @@ AXIS = "clients"
 CHUNK_NUMBERS = 1_000_000
 """On a CPU, a chunk of clients whose models together have about this many numbers keeps the caches warm."""
 CHUNK_BYTES = 64 << 20
-"""On a CPU, the most that the examples of one chunk's step may take."""
+"""On a CPU, the most that the examples of one chunk's step may take, or what the model makes of them."""
+EVAL_BYTES = 64 << 20
+"""The most that a model may make of the rows of a client that an evaluation takes at a time."""
 ACCELERATOR_SHARE = 8
 """On an accelerator, a chunk's working memory (models, gradients, examples) may take one part in this many."""
 
@@ -65,11 +68,28 @@ def layout(population: int, devices: int | Sequence[Any] | None) -> Layout:
     return Layout(Mesh(np.array(chosen), (AXIS,)), population)
 
 
+def made_bytes(apply: Callable[..., Any], params: Any, x: jax.ShapeDtypeStruct) -> int:
+    """What a model makes of one row of x: the bytes of its matrix products and of the patches that go into them."""
+    return _products(jax.make_jaxpr(apply)(params, x).jaxpr) // x.shape[0]
+
+
+def _products(program: Any) -> int:
+    """Elementwise work is fused into its neighbours and does not count; a loop counts as often as it runs."""
+    total = 0
+    for equation in program.eqns:
+        if equation.primitive.name in ("dot_general", "concatenate", "conv_general_dilated"):
+            total += sum(out.aval.size * out.aval.dtype.itemsize for out in equation.outvars)
+        times = equation.params.get("length", 1) if equation.primitive.name == "scan" else 1
+        for inner in jaxprs_in_params(equation.params):
+            total += times * _products(inner)
+    return total
+
+
 def chunk_size(clients: int, numbers: int, example_bytes: int, device: Any, chosen: int | None = None) -> int:
     """How many of a device's `clients` to run side by side.
 
     A CPU likes few (its caches hold a few models), an accelerator likes all that fit its memory. `numbers` is the size
-    of a client's model and state, `example_bytes` what one client's step reads.
+    of a client's model and state, `example_bytes` what one client's step reads, or makes of it.
     """
     if chosen is not None:
         if not isinstance(chosen, int) or chosen < 1:

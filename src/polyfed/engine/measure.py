@@ -39,7 +39,7 @@ class Metrics(NamedTuple):
 
 @dataclass(frozen=True)
 class Measure:
-    """Measures models on splits, inside the devices' `shard_map`; `longest` is each split's largest client."""
+    """Measures models on splits, inside the devices' `shard_map`; `longest` bounds the rows at a time."""
 
     round: Round
     chunk: int

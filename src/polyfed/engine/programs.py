@@ -16,7 +16,7 @@ from jax.sharding import PartitionSpec as P
 
 from polyfed import trees
 from polyfed.algorithms.base import Algorithm, Server, State
-from polyfed.engine.devices import AXIS, Layout, chunk_size
+from polyfed.engine.devices import AXIS, EVAL_BYTES, Layout, chunk_size, made_bytes
 from polyfed.engine.measure import EVAL_BLOCK, FineTune, Measure, deployed
 from polyfed.engine.participation import Sampling
 from polyfed.engine.round import Carry, Data, Round, Shard, over_clients
@@ -43,9 +43,11 @@ class Programs:
     compile_seconds: float = 0.0
 
     def __post_init__(self) -> None:
-        rows, example = max(1, int(np.max(self.problem.federation.train.sizes))), self._example_bytes()
+        rows = max(1, int(np.max(self.problem.federation.train.sizes)))
         device = self.layout.mesh.devices.flat[0]
         params = jax.eval_shape(self.problem.init)
+        made = made_bytes(self.problem.model.apply, params, self.problem.example())
+        example = max(self._example_bytes(), made)
         numbers = trees.count(params) + trees.count(jax.eval_shape(self.method.init_client, params))
         batch: Any = getattr(self.method, "batch", "full")
         read = example * min(rows, BLOCK if batch == "full" else int(batch))
@@ -53,7 +55,8 @@ class Programs:
         self.round = Round(
             self.problem, self.layout, self.sampling, chunk_size(slots, numbers, read, device, self.chunk), rows
         )
-        longest = {name: int(np.max(self.problem.federation.split(name).sizes)) for name in self.splits}
+        most = max(1, EVAL_BYTES // max(1, made))
+        longest = {name: min(most, int(np.max(self.problem.federation.split(name).sizes))) for name in self.splits}
         read = example * min(EVAL_BLOCK, max(longest.values()))
         self.measure_chunk = chunk_size(self.layout.rows, numbers, read, device, self.chunk)
         self.longest = longest

@@ -1,9 +1,36 @@
-"""Models: linear, multi-layer perceptron, and any (init, apply) pair of a user's own."""
+"""Models: linear, perceptron, convolutional, recurrent, and a user's own (init, apply) pairs and Equinox modules."""
 
-from polyfed.models.base import Architecture, Model, Params
+from polyfed.models.base import Architecture, Model, Params, SequenceArchitecture, own_model
+from polyfed.models.conv import cifar_cnn, cnn, femnist_cnn, lenet
 from polyfed.models.dense import linear, mlp
+from polyfed.models.equinox_modules import equinox, is_module
+from polyfed.models.recurrent import lstm
 
-MODELS = {"linear": linear, "mlp": mlp}
+MODELS = {
+    "linear": linear,
+    "mlp": mlp,
+    "cnn": cnn,
+    "femnist_cnn": femnist_cnn,
+    "cifar_cnn": cifar_cnn,
+    "lenet": lenet,
+    "lstm": lstm,
+}
 """The names that a config's `problem.model` may use."""
 
-__all__ = ["MODELS", "Architecture", "Model", "Params", "linear", "mlp"]
+__all__ = [
+    "MODELS",
+    "Architecture",
+    "Model",
+    "Params",
+    "SequenceArchitecture",
+    "cifar_cnn",
+    "cnn",
+    "equinox",
+    "femnist_cnn",
+    "is_module",
+    "lenet",
+    "linear",
+    "lstm",
+    "mlp",
+    "own_model",
+]

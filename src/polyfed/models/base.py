@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import jax
+
+from polyfed.errors import PolyfedError
 
 Params = Any
 
@@ -21,6 +23,10 @@ class Model:
     """For a model that is linear in its parameters: the examples as the rows that multiply them."""
     start: str = "random"
     """Where training starts unless the run says otherwise: "random" (init's draw) or "zeros"."""
+    train_apply: Callable[[Params, jax.Array, jax.Array], jax.Array] | None = None
+    """`train_apply(params, x, key)`, in place of `apply` in the steps of training: for dropout and the like."""
+    tokens: int | None = None
+    """For a model of token ids: how many there are; it reads whole numbers below that."""
 
 
 class Architecture(Protocol):
@@ -29,3 +35,17 @@ class Architecture(Protocol):
     def build(self, inputs: tuple[int, ...], outputs: int | None) -> Model:
         """The model for examples of shape `inputs`; `outputs` None means one number per example."""
         ...
+
+
+@runtime_checkable
+class SequenceArchitecture(Architecture, Protocol):
+    """One that can also give an output for every position of a sequence."""
+
+    def every_position(self) -> Architecture: ...
+
+
+def own_model(parts: tuple[Any, ...]) -> Model:
+    """A user's (init, apply) or (init, apply, train_apply)."""
+    if len(parts) not in (2, 3) or not all(callable(part) for part in parts[:2]):
+        raise PolyfedError("a model of your own is (init, apply) or (init, apply, train_apply), all functions")
+    return Model(parts[0], parts[1], train_apply=parts[2] if len(parts) == 3 else None)

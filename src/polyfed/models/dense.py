@@ -11,7 +11,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from polyfed import randomness
 from polyfed.errors import PolyfedError, suggestion
+from polyfed.models import checks
 from polyfed.models.base import Model
 
 ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {"relu": jax.nn.relu, "tanh": jnp.tanh, "gelu": jax.nn.gelu}
@@ -27,10 +29,10 @@ class Linear:
 
     def build(self, inputs: tuple[int, ...], outputs: int | None) -> Model:
         def init(key: jax.Array) -> Layer:
-            return _layer(key, prod(inputs), outputs, self.bias)
+            return he_layer(key, _shape(prod(inputs), outputs), self.bias)
 
         def apply(params: Layer, x: jax.Array) -> jax.Array:
-            return _affine(params, x.reshape(x.shape[0], -1))
+            return affine(params, x.reshape(x.shape[0], -1))
 
         def design(x: np.ndarray) -> np.ndarray:
             rows = x.reshape(len(x), -1).astype(np.float64) / (255 if x.dtype == np.uint8 else 1)
@@ -46,6 +48,7 @@ class Perceptron:
     hidden: tuple[int, ...]
     activation: str
     bias: bool
+    dropout: float = 0.0
 
     def build(self, inputs: tuple[int, ...], outputs: int | None) -> Model:
         activation = ACTIVATIONS[self.activation]
@@ -53,29 +56,44 @@ class Perceptron:
 
         def init(key: jax.Array) -> list[Layer]:
             keys = jax.random.split(key, len(rows))
-            return [_layer(k, m, n, self.bias) for k, m, n in zip(keys, rows, columns, strict=True)]
+            return [he_layer(k, _shape(m, n), self.bias) for k, m, n in zip(keys, rows, columns, strict=True)]
+
+        def forward(params: Any, x: jax.Array, key: jax.Array | None) -> jax.Array:
+            x = x.reshape(x.shape[0], -1)
+            for number, layer in enumerate(params[:-1]):
+                x = dropout(activation(affine(layer, x)), self.dropout, key, number)
+            return affine(params[-1], x)
 
         def apply(params: Any, x: jax.Array) -> jax.Array:
-            x = x.reshape(x.shape[0], -1)
-            for layer in params[:-1]:
-                x = activation(_affine(layer, x))
-            return _affine(params[-1], x)
+            return forward(params, x, None)
 
-        return Model(init, apply)
+        return Model(init, apply, train_apply=forward if self.dropout else None)
 
 
-def _layer(key: jax.Array, rows: int, columns: int | None, bias: bool) -> Layer:
-    """He initialisation: normal with variance 2 / rows; zero bias."""
-    shape = (rows,) if columns is None else (rows, columns)
-    layer = {"w": jax.random.normal(key, shape, jnp.result_type(float)) * (2.0 / rows) ** 0.5}
+def he_layer(key: jax.Array, shape: tuple[int, ...], bias: bool = True) -> Layer:
+    """He initialisation: normal with variance 2 / inputs, for weights (..., out) or (inputs,); zero bias."""
+    inputs = prod(shape[:-1] or shape)
+    layer = {"w": jax.random.normal(key, shape, jnp.result_type(float)) * (2.0 / inputs) ** 0.5}
     if bias:
-        layer["b"] = jnp.zeros(shape[1:], layer["w"].dtype)
+        layer["b"] = jnp.zeros(shape[-1:] if len(shape) > 1 else (), layer["w"].dtype)
     return layer
 
 
-def _affine(layer: Layer, x: jax.Array) -> jax.Array:
+def _shape(rows: int, columns: int | None) -> tuple[int, ...]:
+    return (rows,) if columns is None else (rows, columns)
+
+
+def affine(layer: Layer, x: jax.Array) -> jax.Array:
     z = x @ layer["w"]
     return z + layer["b"] if "b" in layer else z
+
+
+def dropout(x: jax.Array, rate: float, key: jax.Array | None, layer: int) -> jax.Array:
+    """Each number is 0 with probability `rate`, else divided by 1 - rate; without a key, x as it is."""
+    if rate == 0 or key is None:
+        return x
+    kept = ~randomness.coins(jax.random.fold_in(key, layer), x.shape, rate)
+    return jnp.where(kept, x / (1 - rate), 0)
 
 
 def linear(bias: bool = True) -> Linear:
@@ -84,15 +102,21 @@ def linear(bias: bool = True) -> Linear:
     return Linear(bias)
 
 
-def mlp(hidden: Sequence[int] = (200, 200), activation: str = "relu", bias: bool = True) -> Perceptron:
-    """A multi-layer perceptron."""
+def mlp(
+    hidden: Sequence[int] = (200, 200), activation: str = "relu", bias: bool = True, dropout: float = 0.0
+) -> Perceptron:
+    """A multi-layer perceptron; `dropout` is the share of each hidden layer that a training step leaves out."""
+    check_activation(activation)
+    _check_bias(bias)
+    return Perceptron(
+        checks.widths("mlp: hidden", hidden), activation, bias, checks.rates("mlp: dropout", dropout, 1)[0]
+    )
+
+
+def check_activation(activation: str) -> str:
     if activation not in ACTIVATIONS:
         raise PolyfedError(f"unknown activation '{activation}'{suggestion(activation, ACTIVATIONS)}")
-    _check_bias(bias)
-    listed = isinstance(hidden, Sequence) and not isinstance(hidden, str)
-    if not listed or not hidden or any(type(width) is not int or width < 1 for width in hidden):
-        raise PolyfedError(f"mlp: hidden must be a list of positive whole numbers, found {hidden!r}")
-    return Perceptron(tuple(hidden), activation, bias)
+    return activation
 
 
 def _check_bias(bias: object) -> None:
