@@ -12,6 +12,8 @@ import pytest
 import polyfed as pf
 from polyfed.bench.convex import METHODS, Speed, bench_convex
 from polyfed.bench.engine import FLOPS, Figures
+from polyfed.bench.neural import Speed as NeuralSpeed
+from polyfed.bench.neural import Work, bench_neural
 
 
 def test_the_figures_follow_from_the_times() -> None:
@@ -66,3 +68,14 @@ def test_the_convex_figures_follow_from_the_times() -> None:
 def test_convex_measurements_that_cannot_be_are_refused(options) -> None:
     with pytest.raises(pf.PolyfedError, match="at least 1"):
         bench_convex(**options)
+
+
+def test_the_neural_rounds_are_measured_with_the_chunks_asked_for() -> None:
+    work = (Work("lstm", clients=2, steps=1, batch=2, classes=5),)
+    found = bench_neural(1, None, chunks=(2,), devices=1, work=work)
+    assert [speed.chunk for speed in found] == [2]
+    assert all(speed.round_seconds > 0 for speed in found)
+    figures = NeuralSpeed(work[0], 2, round_seconds=0.5, torch_seconds=0.75).as_dict()
+    assert figures["times_torch_loop"] == pytest.approx(1.5)
+    with pytest.raises(pf.PolyfedError, match="at least 1"):
+        bench_neural(0)

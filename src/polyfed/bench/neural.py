@@ -30,7 +30,7 @@ class Work:
     classes: int
 
 
-WORK = (Work("femnist_cnn", 10, 5, 20, 62), Work("lstm", 4, 20, 10, 86))
+WORK = (Work("femnist_cnn", 10, 5, 20, 62), Work("lstm", 4, 20, 10, 80))
 
 
 @dataclass(frozen=True)

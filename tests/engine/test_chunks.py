@@ -1,0 +1,49 @@
+"""How many clients run side by side: what a model makes of its rows counts."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+
+import polyfed as pf
+from polyfed.engine.devices import EVAL_BYTES, chunk_size, made_bytes
+from polyfed.engine.simulation import Simulation
+
+
+def made(model, inputs: tuple[int, ...], outputs: int, dtype=jnp.float32) -> int:
+    built = model.build(inputs, outputs)
+    params = jax.eval_shape(built.init, jax.random.key(0))
+    return made_bytes(built.apply, params, jax.ShapeDtypeStruct((2, *inputs), dtype))
+
+
+def test_patches_and_products_are_counted() -> None:
+    assert made(pf.models.linear(), (50,), 3) == 4 * 3
+    assert made(pf.models.mlp([7]), (50,), 3) == 4 * (7 + 3)
+    first, second = 26 * 26 * (9 * 1 + 32), 24 * 24 * (9 * 32 + 64)
+    assert made(pf.models.femnist_cnn(), (28, 28), 62) == 4 * (first + second + 128 + 62)
+
+
+def test_a_loop_counts_as_often_as_it_runs() -> None:
+    gates = 5 * 4 * 6  # of one layer, at every time: once before the loop, once in it
+    assert made(pf.models.lstm(embedding=3, hidden=6, layers=1), (5,), 4, jnp.int32) == 4 * (2 * gates + 4)
+
+
+def test_a_large_batch_of_images_leaves_an_accelerator_room() -> None:
+    device = SimpleNamespace(platform="gpu", memory_stats=lambda: {"bytes_limit": 80 << 30})
+    per_row = made(pf.models.femnist_cnn(), (28, 28), 62)
+    chunk = chunk_size(1000, 1_206_590, 20 * per_row, device)
+    assert 2 <= chunk < 200
+    assert chunk * 4 * 20 * per_row < 10 << 30
+
+
+def test_an_evaluation_takes_no_more_rows_than_fit() -> None:
+    from tests.models.test_conv import images
+
+    federation = images((28, 28), classes=62, rows=300)
+    few = Simulation(pf.Problem(federation, pf.models.femnist_cnn()), pf.algorithms.FedAvg(batch=20))
+    per_row = made(pf.models.femnist_cnn(), (28, 28), 62)
+    assert few.programs.longest["train"] == EVAL_BYTES // per_row < 300
+    all_ = Simulation(pf.Problem(federation, pf.models.linear()), pf.algorithms.FedAvg(batch=20))
+    assert all_.programs.longest["train"] == 300
