@@ -82,9 +82,10 @@ def test_another_seed_gives_another_run(problem, method) -> None:
     assert not np.array_equal(outcome(first)[-1], outcome(second)[-1])
 
 
-@pytest.mark.parametrize(("participation", "layouts"), [(1.0, [(1, 4), (2, 1), (2, None)]), (3, [(1, 1), (2, None)])])
+@pytest.mark.parametrize(("participation", "layouts"), [(1.0, [(1, 4), (2, 1)]), (3, [(1, 2)])])
 def test_chunks_and_devices_change_nothing_beyond_rounding(problem, method, participation, layouts) -> None:
-    expected = run(problem, method, participation=participation, devices=1, chunk=6)
+    """Against two devices, each with all its clients side by side; (1, 4) and (1, 2) leave a last chunk to fit in."""
+    expected = run(problem, method, participation=participation)
     for devices, chunk in layouts:
         found = run(problem, method, participation=participation, devices=devices, chunk=chunk)
         assert_same(found, expected, 1e-12)
@@ -95,7 +96,6 @@ def test_float32_agrees_with_float64_to_its_precision(problem, method) -> None:
     for low, high in zip(outcome(single)[:-1], outcome(double)[:-1], strict=True):
         np.testing.assert_allclose(low, high, rtol=2e-4, atol=2e-5)
     assert single.simulation.bits_up == double.simulation.bits_up / 2
-    assert_same(run(problem, method, dtype="float32", devices=1, chunk=2), single, 2e-4)
     assert all(leaf.dtype == np.float32 for leaf in jax.tree.leaves(single.personal(0)))
     assert all(leaf.dtype == np.float64 for leaf in jax.tree.leaves(double.personal(0)))
 
