@@ -136,7 +136,7 @@ def cifar_cnn(hidden: Sequence[int] = (512,), dropout: float | Sequence[float] =
 def lenet(hidden: Sequence[int] = (120, 84), dropout: float | Sequence[float] = 0.0) -> Convolutional:
     """Two 5x5 convolutions (6, 16), each with pooling, 120 and 84 hidden units: FedBC's network for CIFAR-10.
 
-    62,006 parameters there. FedBC gives the convolutions; the fully connected layers, of 120 and 84, are the usual ones.
+    62,006 parameters there. FedBC gives the convolutions; the fully connected layers are the usual ones.
     """
     return _cnn("lenet", (6, 16), 5, 2, hidden, dropout)
 
