@@ -75,7 +75,9 @@ class Problem:
         self._local_models: dict[float, LocalModels] = {}
         self._references: dict[tuple[bytes, float | None], Reference] = {}
         self.programs: dict[Any, Any] = {}
-        """What the engine compiled and placed for this problem, by what it depends on."""
+        """What the engine compiled for this problem, by what it depends on; the latest used stands last."""
+        self.placed: dict[Any, Any] = {}
+        """The data where the engine placed it, by its devices and precision."""
 
     def __len__(self) -> int:
         return len(self.federation)

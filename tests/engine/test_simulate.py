@@ -207,3 +207,14 @@ def test_rounds_between_evaluations_are_one_compiled_call(problem) -> None:
 def test_a_second_run_of_the_same_shapes_compiles_nothing(problem) -> None:
     pf.simulate(problem, pf.algorithms.FedAvg(lr=0.1), rounds=2)
     assert pf.simulate(problem, pf.algorithms.FedAvg(lr=0.2), rounds=5, seed=8).compile_seconds == 0
+
+
+def test_a_problem_keeps_the_latest_programs_and_no_more(federation, monkeypatch) -> None:
+    """Each holds memory maps, of which a process has only so many."""
+    monkeypatch.setattr("polyfed.engine.programs.KEPT", 3)
+    problem = pf.Problem(federation, pf.models.linear(), "softmax")
+    for steps in (1, 2, 3):
+        pf.simulate(problem, pf.algorithms.FedAvg(local_steps=steps), rounds=1)
+    assert len(problem.programs) == 3
+    again = pf.simulate(problem, pf.algorithms.FedAvg(local_steps=3), rounds=1)
+    assert again.compile_seconds == 0

@@ -24,6 +24,8 @@ from polyfed.objective import BLOCK, Examples
 from polyfed.problem import SPLITS, Problem
 
 CARRY = Carry(P(), P(AXIS), P(), P())  # pyright: ignore[reportArgumentType]
+KEPT = 48
+"""The compiled programs that a problem keeps: each takes a hundred memory maps or more, of the 65,530 of a process."""
 PADDING = 1.25
 """Rows are laid out client by client where that takes at most so many times their number."""
 DATA = Data(P(), P(), P(), P(AXIS), P())  # pyright: ignore[reportArgumentType]
@@ -142,12 +144,17 @@ class Programs:
         """The program, compiled for the arguments' shapes; kept with the problem, so that a second run finds it."""
         shapes = tuple((leaf.shape, str(leaf.dtype)) for leaf in jax.tree.leaves(arguments))
         key = (name, self.layout, jax.tree.structure(arguments), shapes)
-        if key not in self.problem.programs:
-            begun = time.perf_counter()
-            mapped = jax.shard_map(function, mesh=self.layout.mesh, in_specs=inputs, out_specs=outputs, check_vma=False)
-            self.problem.programs[key] = jax.jit(mapped, donate_argnums=donate).lower(*arguments).compile()
-            self.compile_seconds += time.perf_counter() - begun
-        return self.problem.programs[key]
+        known = self.problem.programs
+        if key in known:
+            known[key] = known.pop(key)  # the latest used stands last
+            return known[key]
+        begun = time.perf_counter()
+        mapped = jax.shard_map(function, mesh=self.layout.mesh, in_specs=inputs, out_specs=outputs, check_vma=False)
+        known[key] = jax.jit(mapped, donate_argnums=donate).lower(*arguments).compile()
+        self.compile_seconds += time.perf_counter() - begun
+        while len(known) > KEPT:
+            del known[next(iter(known))]
+        return known[key]
 
     def _example_bytes(self) -> int:
         """What one example takes once it is read as real numbers."""
@@ -160,17 +167,17 @@ def resident(problem: Problem, layout: Layout, seed: int, in_blocks: bool) -> tu
     `in_blocks`: a second copy of the training rows, client by client, if padding it costs little.
     """
     key = ("data", layout, str(jnp.result_type(float)))
-    if key not in problem.programs:
-        problem.programs[key] = {
+    if key not in problem.placed:
+        problem.placed[key] = {
             name: _shard(problem, name, layout.everywhere) for name in SPLITS if len(problem.federation.split(name).y)
         }
-    splits = problem.programs[key]
+    splits = problem.placed[key]
     sizes = problem.federation.train.sizes
     blocks = None
     if in_blocks and max(sizes) <= BLOCK and len(sizes) * max(sizes) <= PADDING * sum(sizes):
-        if (key, "blocks") not in problem.programs:
-            problem.programs[key, "blocks"] = _blocks(problem, layout)
-        blocks = problem.programs[key, "blocks"]
+        if (key, "blocks") not in problem.placed:
+            problem.placed[key, "blocks"] = _blocks(problem, layout)
+        blocks = problem.placed[key, "blocks"]
     place = layout.everywhere
     ids = jax.device_put(problem.client_ids, place)
     number = jax.device_put(np.uint32(seed), place)
