@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from polyfed import data
-from polyfed.algorithms import Local
+from polyfed.algorithms import FLIX, Local
 from polyfed.algorithms.base import REGISTRY, Algorithm, get_algorithm
 from polyfed.engine.measure import FineTune
 from polyfed.errors import PolyfedError, suggestion
@@ -62,7 +62,13 @@ class Config:
 
     @property
     def local(self) -> Algorithm:
-        """Training alone with the stepsize and the batches of [algorithm], as far as it names them."""
+        """Training alone: with the stepsize and the batches of [algorithm], as far as it names them.
+
+        Where every method mixes in pure local models, those are it; its stepsize is then not one of local training.
+        """
+        if all(method.algorithm.mixture for method in self.methods):
+            names = [name for name in _hyper_parameters(FLIX.name) if name.startswith("plm_")]
+            return FLIX(alpha=0.0, lr=1.0, **{name: getattr(self.methods[0].algorithm, name) for name in names})
         given = {key: value for key, value in self.shared.items() if key in _hyper_parameters(Local.name)}
         return algorithm_from({**given, "name": Local.name}, "algorithm", self.where)
 
@@ -70,7 +76,7 @@ class Config:
         """How the fine-tuned model is made, for this algorithm."""
         if self.run.finetune_steps == 0:
             return None
-        chosen = getattr(algorithm, "lr", None)
+        chosen = None if algorithm.mixture else getattr(algorithm, "lr", None)
         if isinstance(chosen, Decay):
             chosen = chosen.initial
         if self.run.finetune_lr is not None:

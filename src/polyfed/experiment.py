@@ -11,7 +11,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self, TextIO
 
-import numpy as np
 import tomlkit
 
 from polyfed import evaluate
@@ -143,7 +142,7 @@ def _run_one(
     if algorithm.name == Local.name:
         yardstick.setdefault(seed, {"alone": metrics["personal"]})
     elif settings.alone and seed not in yardstick:
-        yardstick[seed] = {"alone": _alone(config, seed, options)}
+        yardstick[seed] = _alone(config, seed, options)
     metrics |= yardstick.get(seed, {})
     if method.finetune:
         if "finetuned" not in metrics:
@@ -162,22 +161,23 @@ def _simulate(config: Config, *arguments: Any, **options: Any) -> Result:
         raise PolyfedError(f"{config.where}: {error}") from None
 
 
-def _alone(config: Config, seed: int, options: Options) -> dict[str, dict[str, np.ndarray]]:
-    """Every client on its own in every round, with the stepsize and the batches of [algorithm]."""
-    settings = config.run
+def _alone(config: Config, seed: int, options: Options) -> Metrics:
+    """{"alone": metrics} of every client on its own; nothing where that diverged, as it would flatter the others."""
+    settings, method = config.run, config.local
+    rounds = 1 if method.mixture else settings.rounds  # pure local models are there before the first
 
     def on_progress(simulation: Simulation, row: dict[str, Any] | None) -> None:
         if options.progress:
-            options.progress("going alone", settings.rounds, simulation, row)
+            options.progress("going alone", rounds, simulation, row)
 
     result = _simulate(
         config,
         config.problem,
-        config.local,
-        rounds=settings.rounds,
+        method,
+        rounds=rounds,
         seed=seed,
         init=settings.init,
-        eval_every=settings.rounds,
+        eval_every=rounds,
         dtype=settings.dtype,  # pyright: ignore[reportArgumentType]
         devices=settings.devices,
         chunk=settings.chunk,
@@ -185,7 +185,7 @@ def _alone(config: Config, seed: int, options: Options) -> dict[str, dict[str, n
     )
     if result.interrupted:
         raise KeyboardInterrupt
-    return result.metrics()["personal"]
+    return {} if result.diverged else {"alone": result.metrics()["personal"]}
 
 
 def _open(folder: Path, options: Options, config: Config) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -227,6 +229,26 @@ def test_every_solver_agrees_on_the_solution(problem) -> None:
         assert history["gap"].iloc[-1] <= 1e-13
         assert history["grad_norm2"].iloc[-1] <= 1e-13
         assert history["distance"].iloc[-1] <= 1e-13
+
+
+@pytest.mark.parametrize("alpha", [1.0, 0.1, 0.01])
+@pytest.mark.parametrize(
+    ("make", "every"),
+    [(A.FLIX, 1), (A.Scafflix, 1), (partial(A.DIANA, compressor={"name": "rand_k", "k": 2}), 5)],
+)
+def test_convergence_is_linear_to_the_last_digits_at_every_alpha(problem, make, every, alpha) -> None:
+    """From 1e-2 of the start down to 1e-12, log f - f* falls on a line; i-Scaffnew is Scafflix at alpha = 1."""
+    problem.solve(alpha)
+    found = pf.simulate(problem, make(alpha=alpha), rounds=200 * every, dtype="float64", eval_every=every, init="ones")
+    gap = found.history["gap"].to_numpy()
+    assert (gap >= 0).all()
+    assert gap[-1] <= 1e-12
+    level = np.log10(np.maximum(gap, 1e-300))
+    falling = np.flatnonzero((gap < 1e-2 * gap[0]) & (gap > 1e-12 * gap[0]))
+    half = len(falling) // 2
+    early, late = (np.polyfit(part, level[part], 1)[0] for part in (falling[:half], falling[half:]))
+    assert early < 0
+    assert late < 0.4 * early  # no sublinear tail
 
 
 def test_the_gap_is_the_difference_of_the_values(problem) -> None:

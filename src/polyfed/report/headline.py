@@ -63,7 +63,7 @@ def _against_alone(method: Method) -> tuple[str, list[str]]:
     verb = _helps(better, worse, len(there))
     joint = _joint(better, len(there), mean)
     tail = _average_gain(method, "alone", mean, "over going alone" if mean >= 0 else "compared with going alone")
-    sentence = f"{subject} {verb}{joint}{tail}."
+    sentence = f"{subject} {verb}{joint}{tail}." if better or worse else f"{subject} {verb}."
     details = []
     if 0 < worse < len(there):
         lowest, client = min((gain, name) for gain, name in zip(gains, method.clients, strict=True) if gain is not None)
@@ -73,7 +73,7 @@ def _against_alone(method: Method) -> tuple[str, list[str]]:
         whom = f"{amount} ({name})" if worse == 1 else f"most of all {name} ({amount})"
         details.append(f"{who} better off alone, {whom}.")
     unchanged = len(there) - better - worse
-    if unchanged and len(there) > 1:
+    if 0 < unchanged < len(there):
         details.append(f"For {_count(unchanged, 'client')} nothing changes.")
     over_global = _pairs(method.gains_over("global"))
     if method.personalizes and len(over_global) > 1:

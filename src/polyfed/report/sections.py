@@ -138,8 +138,11 @@ def notes(methods: Sequence[Method]) -> str:
             "The headline and the cards count clients by those means; the table's shares are counted seed by seed, "
             "and can differ."
         )
+    listed = f"<ul>{''.join(f'<li>{line}</li>' for line in lines)}</ul>"
+    if len({_figure(method) for method in methods}) == 1:
+        return f"{listed}<p>In a sentence: {escape(_figure(methods[0]))}.</p>"
     deployed = "".join(f"<li><b>{escape(method.label)}:</b> {escape(_figure(method))}</li>" for method in methods)
-    return f"<ul>{''.join(f'<li>{line}</li>' for line in lines)}</ul><h3>Per method</h3><ul>{deployed}</ul>"
+    return f"{listed}<h3>Per method</h3><ul>{deployed}</ul>"
 
 
 def _figure(method: Method) -> str:

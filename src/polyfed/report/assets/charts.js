@@ -193,8 +193,9 @@ function drawBoxes() {
 
 function drawOwn() {
   const lines = METHODS.map((method, i) => [method, i]).filter(([method]) => method.own_share.filter(there).length > 1);
-  $("own").hidden = lines.length === 0;
-  if (!lines.length) return;
+  const mixes = lines.some(([method]) => method.own_share.some((own) => there(own) && own > 0 && own < 1));
+  $("own").hidden = !mixes;  // all or nothing of one's own says no more than the method's name
+  if (!mixes) return;
   const sizes = new Set(lines.flatMap(([method]) => method.rows.train.filter(there)));
   const bySize = sizes.size >= 3;
   const traces = lines.map(([method, i]) => {
