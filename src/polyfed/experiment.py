@@ -21,6 +21,7 @@ from polyfed.engine.participation import Bernoulli
 from polyfed.engine.result import Result
 from polyfed.engine.simulate import simulate
 from polyfed.engine.simulation import Metrics, Simulation
+from polyfed.engine.tensors import save_rows, save_tree
 from polyfed.errors import PolyfedError
 from polyfed.files import write_csv, write_text
 from polyfed.newcomers import trained
@@ -132,6 +133,7 @@ def _run_one(
             checkpoint_every=settings.checkpoint_every,
             devices=settings.devices,
             chunk=settings.chunk,
+            store=settings.store,  # pyright: ignore[reportArgumentType]
             finetune=finetune,
             progress=on_progress,
         )
@@ -181,6 +183,7 @@ def _alone(config: Config, seed: int, options: Options) -> Metrics:
         dtype=settings.dtype,  # pyright: ignore[reportArgumentType]
         devices=settings.devices,
         chunk=settings.chunk,
+        store=settings.store,  # pyright: ignore[reportArgumentType]
         progress=on_progress,
     )
     if result.interrupted:
@@ -298,9 +301,9 @@ def _write_models(folder: Path, simulation: Simulation) -> None:
     folder.mkdir(exist_ok=True)
     shared = simulation.global_params
     if shared is not None:
-        checkpoints.save_tree(folder / "global.safetensors", shared)
+        save_tree(folder / "global.safetensors", shared)
     if simulation.personalizes:
-        checkpoints.save_tree(folder / "personal.safetensors", simulation.personal_params())
+        save_rows(folder / "personal.safetensors", simulation.personal_blocks(), len(simulation.problem))
 
 
 def plain(value: Any) -> Any:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from polyfed.engine.participation import Bernoulli
+from polyfed.engine.streamed import STORES
 from polyfed.errors import PolyfedError, suggestion
 
 
@@ -46,6 +47,8 @@ class RunSettings:
     """devices to use; by default all"""
     chunk: int | None = None
     """clients that a device runs side by side; by default the engine's choice"""
+    store: str = "auto"
+    """where clients' states are kept: "device", "host" (memory), "disk", or "auto", the first that has room"""
 
 
 def run_settings(section: dict[str, Any], where: str) -> RunSettings:
@@ -77,6 +80,8 @@ def run_settings(section: dict[str, Any], where: str) -> RunSettings:
         raise PolyfedError(f"{where}: run.finetune_lr must be above 0, found {settings.finetune_lr}")
     if settings.dtype not in ("float32", "float64"):
         raise PolyfedError(f"{where}: run.dtype must be float32 or float64, found {settings.dtype!r}")
+    if settings.store not in STORES:
+        raise PolyfedError(f"{where}: run.store must be one of {', '.join(STORES)}, found {settings.store!r}")
     if settings.init not in (None, "zeros", "ones", "random"):
         raise PolyfedError(f"{where}: run.init must be zeros, ones or random, found {settings.init!r}")
     return settings

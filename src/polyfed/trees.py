@@ -62,6 +62,11 @@ def count(a: Tree) -> int:
     return sum(x.size for x in jax.tree.leaves(a))
 
 
+def length(a: Tree) -> int:
+    """The length of the arrays' leading axis; 0 where there is no array."""
+    return next((len(x) for x in jax.tree.leaves(a)), 0)
+
+
 def bits(a: Tree) -> int:
     """The bits that the tree takes on the wire, uncompressed."""
     return sum(8 * x.size * x.dtype.itemsize for x in jax.tree.leaves(a))

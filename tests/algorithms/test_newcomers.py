@@ -59,7 +59,7 @@ def test_every_method_adapts_to_a_newcomer_better_than_its_start(problem, others
     simulation = Simulation(others, small(name, local_steps=5), dtype="float64")
     simulation.prepare()
     simulation.advance(10)
-    server = jax.tree.map(np.asarray, simulation._carry.server)
+    server = simulation.server
     found = joined(problem, simulation.method, round=10, server=server)
     assert jax.tree.structure(found) == jax.tree.structure(INIT)
     assert found["w"].dtype == np.float64
@@ -148,7 +148,7 @@ def test_what_meta_learning_deploys_is_adapted_to_the_clients_training_rows(prob
     found = pf.simulate(problem, small(name), rounds=3, dtype="float64", init=INIT)
     simulation = found.simulation
     assert simulation.personalizes
-    one, everyone = simulation.personal(CLIENT), simulation.personal_params()
+    one, everyone = simulation.personal(CLIENT), next(simulation.personal_blocks())
     shared = matrix(simulation.global_params)
     np.testing.assert_allclose(everyone["w"][CLIENT], one["w"], atol=1e-12)
     assert np.abs(matrix(one) - shared).max() > 1e-4

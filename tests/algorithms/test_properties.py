@@ -106,10 +106,11 @@ def test_resuming_is_bit_identical(problem, method, tmp_path: Path) -> None:
     assert_same(run(problem, method, rounds=6, participation=3, resume=tmp_path), expected, 0)
 
 
-def test_a_checkpoint_can_be_resumed_on_another_number_of_devices(problem, method, tmp_path: Path) -> None:
+def test_a_checkpoint_can_be_resumed_on_other_devices_and_from_another_store(problem, method, tmp_path: Path) -> None:
     expected = run(problem, method, rounds=6, participation=3, devices=1)
     run(problem, method, rounds=3, participation=3, checkpoint=tmp_path, devices=1)
-    assert_same(run(problem, method, rounds=6, participation=3, resume=tmp_path, devices=2), expected, 1e-12)
+    found = run(problem, method, rounds=6, participation=3, resume=tmp_path, devices=2, store="host")
+    assert_same(found, expected, 1e-12)
 
 
 def test_permuting_the_clients_permutes_the_result(problem, method) -> None:

@@ -21,7 +21,11 @@ def train(problem, folder: Path, **options):
 def test_the_newest_checkpoint_is_kept_and_older_ones_go(problem, tmp_path: Path) -> None:
     train(problem, tmp_path, rounds=5, checkpoint_every=2)
     assert [path.name for path in tmp_path.iterdir()] == ["round-000000005"]
-    assert {path.name for path in (tmp_path / "round-000000005").iterdir()} == {"state.safetensors", "meta.json"}
+    assert {path.name for path in (tmp_path / "round-000000005").iterdir()} == {
+        "state.safetensors",
+        "clients.safetensors",
+        "meta.json",
+    }
 
 
 def test_what_a_crash_left_half_written_is_passed_over(problem, tmp_path: Path) -> None:
@@ -40,7 +44,7 @@ def test_a_failed_write_leaves_the_old_checkpoint(problem, tmp_path: Path, monke
     def full(*_: object) -> None:
         raise OSError("no space left on device")
 
-    monkeypatch.setattr(checkpoint, "save_file", full)
+    monkeypatch.setattr(checkpoint, "save_rows", full)
     with pytest.raises(OSError, match="no space"):
         train(problem, tmp_path, rounds=6, resume=tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["round-000000004"]

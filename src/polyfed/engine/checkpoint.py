@@ -7,21 +7,39 @@ import os
 import re
 import shutil
 import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
 
+from polyfed.engine.tensors import load_rows, load_tree, save_rows, save_tree
 from polyfed.errors import PolyfedError
+from polyfed.trees import Tree
 
-FORMAT = 1
+FORMAT = 2
 NAME = re.compile(r"round-(\d{9})")
 
 
-def save(folder: Path, round: int, state: Any, meta: dict[str, Any]) -> Path:
+SHARED = ("server", "excluded", "clients")
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A federation between two rounds, apart from counters."""
+
+    server: Tree
+    excluded: np.ndarray
+    """per client: how often its update was not finite"""
+    clients: np.ndarray
+    """those whose states differ from the start"""
+    rows: Iterable[Tree]
+    """their states in the same order, in blocks: a leading client axis on each array"""
+
+
+def save(folder: Path, round: int, state: Snapshot, meta: dict[str, Any]) -> Path:
     """Write `folder/round-N`, then drop older ones. The new one appears by a rename, after all of it is on the disk."""
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / f"round-{round:09d}"
@@ -29,8 +47,10 @@ def save(folder: Path, round: int, state: Any, meta: dict[str, Any]) -> Path:
         return target
     work = Path(tempfile.mkdtemp(prefix=".writing-", dir=folder))
     try:
-        save_tree(work / "state.safetensors", state)
-        (work / "meta.json").write_text(json.dumps({"format": FORMAT, **meta}, indent=1))
+        shared = {name: getattr(state, name) for name in SHARED}
+        save_tree(work / "state.safetensors", shared)
+        save_rows(work / "clients.safetensors", state.rows, len(state.clients))
+        (work / "meta.json").write_text(json.dumps({"format": FORMAT, "stored": len(state.clients), **meta}, indent=1))
         for file in (*work.iterdir(), work):
             _sync(file)
         work.rename(target)
@@ -58,14 +78,17 @@ def latest(folder: Path) -> Path | None:
     return found[-1] if found else None
 
 
-def load(path: Path, like: Any) -> tuple[Any, dict[str, Any]]:
-    """The state, in the structure of `like`, and the meta data."""
+def load(path: Path, server: Tree, population: int, start: Tree) -> tuple[Snapshot, dict[str, Any]]:
+    """The state, with a server and states of clients like those given, and the meta data."""
     try:
         meta = json.loads((path / "meta.json").read_text())
         if meta.get("format") != FORMAT:
             raise PolyfedError(f"{path}: checkpoint format {meta.get('format')!r}, this version reads {FORMAT}")
-        return load_tree(path / "state.safetensors", like), meta
-    except (OSError, json.JSONDecodeError, SafetensorError) as error:
+        nobody = np.zeros(meta["stored"], np.int32)
+        like = {"server": server, "excluded": np.zeros(population, np.int32), "clients": nobody}
+        shared = load_tree(path / "state.safetensors", like)
+        return Snapshot(**shared, rows=load_rows(path / "clients.safetensors", start, meta["stored"])), meta
+    except (OSError, KeyError, json.JSONDecodeError, SafetensorError) as error:
         raise PolyfedError(f"{path}: this checkpoint cannot be read: {error}") from None
 
 
@@ -82,32 +105,6 @@ def refuse_other(path: Path, found: dict[str, Any], expected: dict[str, Any]) ->
 def kept_rows(rows: list[dict[str, Any]], eval_every: int, rounds: int) -> list[dict[str, Any]]:
     """A history to go on from: without the last row of a shorter run, which a longer one would not have measured."""
     return [row for row in rows if row["round"] % eval_every == 0 or row["round"] == rounds]
-
-
-def save_tree(path: Path, tree: Any) -> None:
-    """A pytree of arrays as one safetensors file, each array under its path."""
-    leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
-    save_file({_name(where): np.asarray(leaf, order="C") for where, leaf in leaves}, path)
-
-
-def load_tree(path: Path, like: Any) -> Any:
-    """Read back what `save_tree` wrote, in the structure of `like`; shapes and types must be the same."""
-    arrays = load_file(path)
-    leaves, structure = jax.tree_util.tree_flatten_with_path(like)
-    if {_name(where) for where, _ in leaves} != set(arrays):
-        raise PolyfedError(f"{path}: the arrays in this file are not those of this run")
-    for where, leaf in leaves:
-        array = arrays[_name(where)]
-        if array.shape != np.shape(leaf) or array.dtype != np.asarray(leaf).dtype:
-            raise PolyfedError(
-                f"{path}: {_name(where)} is {array.dtype}{list(array.shape)}, "
-                f"this run has {np.asarray(leaf).dtype}{list(np.shape(leaf))}"
-            )
-    return jax.tree.unflatten(structure, [arrays[_name(where)] for where, _ in leaves])
-
-
-def _name(where: Any) -> str:
-    return jax.tree_util.keystr(where, simple=True, separator="/") or "value"
 
 
 def _sync(path: Path) -> None:

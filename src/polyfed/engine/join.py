@@ -17,7 +17,7 @@ from polyfed.engine.devices import AXIS, layout
 from polyfed.engine.measure import FineTune, Measure
 from polyfed.engine.participation import sampling
 from polyfed.engine.programs import DATA, Programs, resident
-from polyfed.engine.round import Data, Shard, over_clients
+from polyfed.engine.round import Data, Shard, over_clients, owned
 from polyfed.engine.simulation import Metrics, as_metrics, as_traced
 from polyfed.objective import Batching
 from polyfed.problem import DType, Problem, precision
@@ -70,7 +70,7 @@ def join(
                     for name, params in models.items()
                 }
 
-            return over_clients(one, place, programs.measure_chunk, None)
+            return over_clients(one, owned(place), programs.measure_chunk, None)
 
         server = jax.tree.map(lambda leaf: jax.device_put(np.asarray(leaf), place.everywhere), server)
         arguments = (programs.method, server, data, splits, jnp.int32(round))

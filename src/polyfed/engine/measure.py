@@ -50,7 +50,8 @@ class Measure:
         self,
         method: Algorithm,
         server: Server,
-        clients: State,
+        clients: jax.Array,
+        states: State,
         data: Data,
         splits: dict[str, Shard],
         rate: jax.Array | None = None,
@@ -63,7 +64,7 @@ class Measure:
                 for name, params in self._models(method, server, state, client, data, rate).items()
             }
 
-        return over_clients(one, self.round.layout, self.chunk, clients)
+        return over_clients(one, clients, self.chunk, states)
 
     def _models(
         self, method: Algorithm, server: Server, state: State, client: jax.Array, data: Data, rate: Any

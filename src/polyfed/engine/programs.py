@@ -19,7 +19,7 @@ from polyfed.algorithms.base import Algorithm, Server, State
 from polyfed.engine.devices import AXIS, EVAL_BYTES, Layout, chunk_size, made_bytes
 from polyfed.engine.measure import EVAL_BLOCK, FineTune, Measure, deployed
 from polyfed.engine.participation import Sampling
-from polyfed.engine.round import Carry, Data, Round, Shard, over_clients
+from polyfed.engine.round import Carry, Data, Round, Shard, Slots, Sums, over_clients
 from polyfed.objective import BLOCK, Examples
 from polyfed.problem import SPLITS, Problem
 
@@ -76,61 +76,121 @@ class Programs:
         )
         return program(self.method, carry, self.data, jnp.int32(first), jnp.int32(count))
 
-    def prepare(self, clients: State) -> State:
-        """What each client does alone before the first round."""
-        program = self.compiled(
-            ("prepare", self.round),
-            self.round.prepare,
-            (P(), P(AXIS), DATA),
-            P(AXIS),
-            (self.method, clients, self.data),
-        )
-        return program(self.method, clients, self.data)
+    def prepare(self, clients: jax.Array, states: State) -> State:
+        """What these clients do alone before the first round."""
+        arguments = (self.method, clients, states, self.data)
+        specs = (P(), P(AXIS), P(AXIS), DATA)
+        return self.compiled(("prepare", self.round), self.round.prepare, specs, P(AXIS), arguments)(*arguments)
 
-    def measure(self, server: Server, clients: State, finetune: FineTune | None = None) -> Any:
-        """Metrics of every client: {model: {split: Metrics}}."""
+    def measure(self, server: Server, clients: jax.Array, states: State, finetune: FineTune | None = None) -> Any:
+        """Metrics of these clients: {model: {split: Metrics}}."""
         rate = None
         if finetune is not None:  # its stepsize is an input: another one compiles nothing anew
             rate = jnp.asarray(finetune.lr, jnp.result_type(float))
             finetune = replace(finetune, lr=0.0)
         measure = Measure(self.round, self.measure_chunk, self.longest, finetune)
-        arguments = (self.method, server, clients, self.data, self.splits, rate)
+        arguments = (self.method, server, clients, states, self.data, self.splits, rate)
         program = self.compiled(
             ("measure", self.round, self.measure_chunk, finetune),
             measure,
-            (P(), P(), P(AXIS), DATA, P(), P()),
+            (P(), P(), P(AXIS), P(AXIS), DATA, P(), P()),
             P(AXIS),
             arguments,
         )
         return program(*arguments)
 
-    def personal(self, server: Server, clients: State) -> Any:
-        """The model that each client deploys, a leading client axis on each array."""
+    def personal(self, server: Server, clients: jax.Array, states: State) -> Any:
+        """The model that each of these clients deploys, a leading client axis on each array."""
 
-        def everyone(method: Algorithm, server: Server, clients: State, data: Data) -> Any:
+        def everyone(method: Algorithm, server: Server, clients: jax.Array, states: State, data: Data) -> Any:
             def one(client: jax.Array, state: State) -> Any:
                 return deployed(self.round, method, server, state, client, data)
 
-            return over_clients(one, self.layout, self.measure_chunk, clients)
+            return over_clients(one, clients, self.measure_chunk, states)
 
-        arguments = (self.method, server, clients, self.data)
-        specs = (P(), P(), P(AXIS), DATA)
+        arguments = (self.method, server, clients, states, self.data)
+        specs = (P(), P(), P(AXIS), P(AXIS), DATA)
         program = self.compiled(("personal", self.round, self.measure_chunk), everyone, specs, P(AXIS), arguments)
         return program(*arguments)
 
-    def own_share(self, clients: State) -> Any:
-        """The share of each client's own model in what it deploys."""
+    def own_share(self, clients: jax.Array, states: State) -> Any:
+        """The share of each of these clients' own model in what it deploys."""
 
-        def everyone(method: Algorithm, clients: State) -> Any:
+        def everyone(method: Algorithm, clients: jax.Array, states: State) -> Any:
             def one(_: jax.Array, state: State) -> jax.Array:
                 assert method.own_share is not None
                 return jnp.asarray(method.own_share(state))
 
-            return over_clients(one, self.layout, self.measure_chunk, clients)
+            return over_clients(one, clients, self.measure_chunk, states)
 
-        arguments = (self.method, clients)
+        arguments = (self.method, clients, states)
         name = ("own_share", self.round, self.measure_chunk)
-        return self.compiled(name, everyone, (P(), P(AXIS)), P(AXIS), arguments)(*arguments)
+        return self.compiled(name, everyone, (P(), P(AXIS), P(AXIS)), P(AXIS), arguments)(*arguments)
+
+    def cohort(self, number: int) -> tuple[np.ndarray, np.ndarray]:
+        """The clients of a round and which of their slots are taken, both (devices, slots)."""
+        arguments = (self.data.seed, jnp.int32(number))
+        found = self.compiled(("cohort", self.round), self.round.cohort, P(), P(), arguments)(*arguments)
+        clients, taken = jax.device_get(found)
+        return clients, taken
+
+    def nothing(self, server: Server, start: State) -> Sums:
+        """The sum of no uploads, one on each device."""
+
+        def look(server: Server, state: State) -> Sums:
+            return self.round.nothing(self.method, server, self.data, state)
+
+        def zeros(leaf: Any) -> jax.Array:
+            return self.placed(np.zeros((self.layout.devices, *leaf.shape), leaf.dtype))
+
+        return jax.tree.map(zeros, jax.eval_shape(look, server, start))
+
+    def local(
+        self, server: Server, number: int, clients: jax.Array, taken: jax.Array, states: State, sums: Sums
+    ) -> tuple[Sums, State, Slots]:
+        """The local work of some clients in a round; `states` and `sums` are used up."""
+
+        def work(
+            method: Algorithm,
+            server: Server,
+            data: Data,
+            number: jax.Array,
+            clients: jax.Array,
+            taken: jax.Array,
+            states: State,
+            sums: Sums,
+        ) -> tuple[Sums, State, Slots]:
+            mine = jax.tree.map(lambda leaf: leaf[0], sums)
+            mine, states, slots = self.round.local(method, server, data, number, clients, taken, states, mine)
+            return jax.tree.map(lambda leaf: leaf[None], mine), states, slots
+
+        arguments = (self.method, server, self.data, jnp.int32(number), clients, taken, states, sums)
+        specs = (P(), P(), DATA, P(), P(AXIS), P(AXIS), P(AXIS), P(AXIS))
+        return self.compiled(("local", self.round), work, specs, P(AXIS), arguments, donate=(6, 7))(*arguments)
+
+    def update(self, server: Server, sums: Sums) -> tuple[Server, jax.Array, jax.Array]:
+        """The server after a round, the uploads that went into it, and the most steps that any client took."""
+
+        def step(method: Algorithm, server: Server, sums: Sums) -> tuple[Server, jax.Array, jax.Array]:
+            return self.round.update(method, server, jax.tree.map(lambda leaf: leaf[0], sums))
+
+        arguments = (self.method, server, sums)
+        return self.compiled(("update", self.round), step, (P(), P(), P(AXIS)), P(), arguments)(*arguments)
+
+    def absorb(self, server: Server, number: int, clients: jax.Array, good: jax.Array, states: State) -> State:
+        """Hand the new server's broadcast to some clients; `states` are used up."""
+        arguments = (self.method, server, self.data, jnp.int32(number), clients, good, states)
+        specs = (P(), P(), DATA, P(), P(AXIS), P(AXIS), P(AXIS))
+        name = ("absorb", self.round)
+        return self.compiled(name, self.round.absorb, specs, P(AXIS), arguments, donate=(6,))(*arguments)
+
+    def everywhere(self, tree: Any) -> Any:
+        """A copy on every device. The copy matters: compiled rounds write over the arrays that they are given."""
+        return jax.tree.map(lambda leaf: jax.device_put(np.array(leaf), self.layout.everywhere), tree)
+
+    def placed(self, leaf: np.ndarray) -> jax.Array:
+        """An array with an entry per client, on the devices in equal parts."""
+        return jax.device_put(leaf, self.layout.by_client)
 
     def compiled(
         self,

@@ -104,6 +104,26 @@ class Carry(NamedTuple):
     tally: Tally
 
 
+class Sums(NamedTuple):
+    """What one device has added up of a round's uploads."""
+
+    values: Tree
+    weight: jax.Array
+    uploads: jax.Array
+    """how many: those that were finite"""
+    steps: jax.Array
+    """the most local iterations of any client"""
+
+
+class Slots(NamedTuple):
+    """What a device's clients did in a round, one by one."""
+
+    good: jax.Array
+    """whose update was finite"""
+    silent: jax.Array
+    bits: jax.Array
+
+
 class Contribution(NamedTuple):
     """A client's upload as the sum takes it."""
 
@@ -136,37 +156,121 @@ class Round:
         return ended._replace(excluded=carry.excluded + lax.psum(ended.excluded, AXIS), tally=ended.tally.everywhere())
 
     def __call__(self, method: Algorithm, carry: Carry, data: Data, number: jax.Array) -> Carry:
-        """Run round `number`."""
-        clients, taken, all_clients, all_taken = self._cohort(data, number)
-        broadcast = method.broadcast(carry.server)
-        shared = randomness.purpose_key(data.seed, Purpose.LOCAL, number)
+        """Run round `number`, every client's state being on the devices."""
+        device = lax.axis_index(AXIS)
+        all_clients, all_taken = self.cohort(data.seed, number)
+        clients, taken = all_clients[device], all_taken[device]
         states = carry.clients if self.sampling.full else store.take(carry.clients, all_clients, all_taken)
+        sums = self.nothing(method, carry.server, data, jax.tree.map(lambda leaf: leaf[0], states))
+        sums, states, slots = self.local(method, carry.server, data, number, clients, taken, states, sums)
+        server, count, steps = self.update(method, carry.server, sums)
+        sent = taken & ~slots.silent
+        newcomers = jnp.zeros((), jnp.int32)
+        if method.absorb is not None:
+            newcomers = self._newcomers(data, number, clients, sent)
+            states = self.absorb(method, server, data, number, clients, slots.good, states)
+        tally = carry.tally
+        return Carry(
+            server,
+            states if self.sampling.full else store.put(carry.clients, all_clients, all_taken, states),
+            self._exclude(carry.excluded, clients, taken & ~slots.good),
+            Tally(
+                tally.participants + jnp.sum(sent, dtype=jnp.int32),
+                tally.newcomers + newcomers,
+                tally.iterations + steps,
+                tally.bits.plus(slots.bits),
+                tally.empty + ((count == 0) & jnp.any(all_taken)),
+            ),
+        )
+
+    def nothing(self, method: Algorithm, server: Server, data: Data, state: State) -> Sums:
+        """The sum of no uploads, in the shape of a client's."""
+
+        def one(server: Server, state: State) -> Contribution:
+            f = self.objective(data, jnp.int32(0), 0)
+            return contribution(method.local(method.broadcast(server), state, f, jax.random.key(0))[0])
+
+        sent = jax.eval_shape(one, server, state)
+        values = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), sent.values)
+        none = jnp.zeros((), sent.weight.dtype)
+        return Sums(values, none, none, jnp.zeros((), jnp.int32))
+
+    def local(
+        self,
+        method: Algorithm,
+        server: Server,
+        data: Data,
+        number: jax.Array,
+        clients: jax.Array,
+        taken: jax.Array,
+        states: State,
+        sums: Sums,
+    ) -> tuple[Sums, State, Slots]:
+        """The local work of this device's clients, chunk by chunk; their uploads are added to `sums`."""
+        broadcast = method.broadcast(server)
+        shared = randomness.purpose_key(data.seed, Purpose.LOCAL, number)
+        count = len(clients)
 
         def work(client: jax.Array, state: State, block: Examples | None) -> tuple[Contribution, State]:
             f = self.objective(data, client, number, block)
             upload, state = method.local(broadcast, state, f, randomness.client_key(shared, data.client_ids[client]))
             return contribution(upload), state
 
-        total, states, good = self._sum(work, clients, taken, states, data.blocks)
-        whole, steps = self._everywhere(total, good)
-        server = trees.where(whole.count > 0, method.update(carry.server, whole), carry.server)
-        newcomers = jnp.zeros((), jnp.int32)
-        if method.absorb is not None:
-            newcomers = self._newcomers(data, number, clients, taken & ~total.silent)
-            states = self._absorb(method, method.broadcast(server), data, number, clients, good, states)
-        tally = carry.tally
-        return Carry(
-            server,
-            states if self.sampling.full else store.put(carry.clients, all_clients, all_taken, states),
-            self._exclude(carry.excluded, clients, taken & ~good),
-            Tally(
-                tally.participants + jnp.sum(taken & ~total.silent, dtype=jnp.int32),
-                tally.newcomers + newcomers,
-                tally.iterations + steps,
-                tally.bits.plus(total.bits),
-                tally.empty + ((whole.count == 0) & jnp.any(all_taken)),
-            ),
-        )
+        def body(index: jax.Array, carry: tuple[Sums, State, Slots]) -> tuple[Sums, State, Slots]:
+            sums, states, slots = carry
+            first, fresh = self._piece(index, count)
+            mine = lax.dynamic_slice_in_dim(taken, first, self.chunk) & fresh
+            old = slice_tree(states, first, self.chunk)
+            rows = slice_tree(data.blocks, first, self.chunk)
+            sent, new = jax.vmap(work)(lax.dynamic_slice_in_dim(clients, first, self.chunk), old, rows)
+            fine = mine & jax.vmap(trees.finite)((sent.values, sent.weight, new))
+            done = Slots(fine, sent.silent, sent.bits)
+            return (
+                Sums(
+                    jax.tree.map(lambda t, leaf: t + jnp.sum(keep(fine, leaf), axis=0), sums.values, sent.values),
+                    sums.weight + jnp.sum(keep(fine, sent.weight)),
+                    sums.uploads + jnp.sum(fine, dtype=sums.uploads.dtype),
+                    jnp.maximum(sums.steps, jnp.max(keep(mine, sent.steps))),
+                ),
+                update_tree(states, jax.tree.map(lambda n, o: select(fine, n, o), new, old), first),
+                Slots(*(self._fill(values, mine, new, first) for values, new in zip(slots, done, strict=True))),
+            )
+
+        no = jnp.zeros(count, bool)
+        blank = Slots(no, no, jnp.zeros(count, jnp.uint32))
+        return lax.fori_loop(0, self._pieces(taken), body, (sums, states, blank))
+
+    def update(self, method: Algorithm, server: Server, sums: Sums) -> tuple[Server, jax.Array, jax.Array]:
+        """The server after the round, how many uploads went into it, and the most steps that any client took."""
+        whole, steps = self._everywhere(sums)
+        return trees.where(whole.count > 0, method.update(server, whole), server), whole.count, steps
+
+    def absorb(
+        self,
+        method: Algorithm,
+        server: Server,
+        data: Data,
+        number: jax.Array,
+        clients: jax.Array,
+        good: jax.Array,
+        states: State,
+    ) -> State:
+        """Hand the new server's broadcast to the participants whose update was accepted."""
+        broadcast = method.broadcast(server)
+
+        def hand(client: jax.Array, state: State) -> State:
+            assert method.absorb is not None
+            return method.absorb(state, broadcast, self.objective(data, client, number))
+
+        def body(index: jax.Array, states: State) -> State:
+            first, fresh = self._piece(index, len(clients))
+            mine = lax.dynamic_slice_in_dim(good, first, self.chunk) & fresh
+            old = slice_tree(states, first, self.chunk)
+            new = jax.vmap(hand)(lax.dynamic_slice_in_dim(clients, first, self.chunk), old)
+            fine = mine & jax.vmap(trees.finite)(new)
+            return update_tree(states, jax.tree.map(lambda n, o: select(fine, n, o), new, old), first)
+
+        return lax.fori_loop(0, self._pieces(good), body, states)
 
     def objective(
         self, data: Data, client: jax.Array, number: jax.Array | int, block: Examples | None = None
@@ -183,8 +287,8 @@ class Round:
         place = (start, size, self.longest, client, number, shared)
         return Objective(self.problem, data.train.examples, *place, block, validation)
 
-    def prepare(self, method: Algorithm, clients: State, data: Data) -> State:
-        """What every client does alone before the first round."""
+    def prepare(self, method: Algorithm, clients: jax.Array, states: State, data: Data) -> State:
+        """What these clients do alone before the first round."""
         assert method.prepare is not None
         shared = randomness.purpose_key(data.seed, Purpose.PREPARE)
 
@@ -195,21 +299,18 @@ class Round:
             new = method.prepare(state, f, randomness.client_key(shared, data.client_ids[client]))
             return trees.where(trees.finite(new), new, state)
 
-        return over_clients(one, self.layout, min(self.chunk, self.layout.rows), (clients, data.blocks))
+        return over_clients(one, clients, self.chunk, (states, data.blocks))
 
-    def _cohort(self, data: Data, number: jax.Array) -> tuple[jax.Array, ...]:
-        """This device's clients and which of its slots are taken; then the same of all devices."""
-        device = lax.axis_index(AXIS)
+    def cohort(self, seed: jax.Array, number: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """The clients of all devices and which of their slots are taken, both (devices, slots)."""
         devices = self.layout.devices
         if self.sampling.full:
             everyone = jnp.arange(devices * self.slots).reshape(devices, self.slots)
-            taken = everyone < self.layout.population
-            everyone = jnp.minimum(everyone, self.layout.population - 1)
-        else:
-            # Slots are dealt out to the devices in turn, so that a small cohort is spread evenly.
-            slots = jnp.arange(self.slots) * devices + jnp.arange(devices)[:, None]
-            everyone, taken, _ = self.sampling.cohort(data.seed, number, slots)
-        return everyone[device], taken[device], everyone, taken
+            return jnp.minimum(everyone, self.layout.population - 1), everyone < self.layout.population
+        # Slots are dealt out to the devices in turn, so that a small cohort is spread evenly.
+        slots = jnp.arange(self.slots) * devices + jnp.arange(devices)[:, None]
+        everyone, taken, _ = self.sampling.cohort(seed, number, slots)
+        return everyone, taken
 
     def _newcomers(self, data: Data, number: jax.Array, clients: jax.Array, taken: jax.Array) -> jax.Array:
         """How many of these took no part in the round before, and so do not hold the current broadcast."""
@@ -220,86 +321,22 @@ class Round:
         again = ordered[jnp.searchsorted(ordered, clients).clip(0, ordered.size - 1)] == clients
         return jnp.sum(taken & ~again, dtype=jnp.int32)
 
-    def _everywhere(self, total: Contribution, good: jax.Array) -> tuple[Total, jax.Array]:
+    def _everywhere(self, sums: Sums) -> tuple[Total, jax.Array]:
         """All devices' uploads added up, and the most steps that any client took.
 
         Devices wait for each other in every exchange, so a small model's numbers all travel in one.
         """
-        real = total.weight.dtype
+        real = sums.weight.dtype
         mine = jnp.arange(self.layout.devices) == lax.axis_index(AXIS)
-        numbers = (total.weight, jnp.sum(good, dtype=real), jnp.where(mine, total.steps.astype(real), 0))
-        leaves = jax.tree.leaves(total.values)
-        if trees.count(total.values) <= ONE_EXCHANGE and all(leaf.dtype == real for leaf in leaves):
-            flat, unravel = ravel_pytree((total.values, numbers))
+        numbers = (sums.weight, sums.uploads, jnp.where(mine, sums.steps.astype(real), 0))
+        leaves = jax.tree.leaves(sums.values)
+        if trees.count(sums.values) <= ONE_EXCHANGE and all(leaf.dtype == real for leaf in leaves):
+            flat, unravel = ravel_pytree((sums.values, numbers))
             values, (weight, count, steps) = unravel(lax.psum(flat, AXIS))
         else:
-            values, (weight, count, steps) = lax.psum((total.values, numbers), AXIS)
+            values, (weight, count, steps) = lax.psum((sums.values, numbers), AXIS)
         population = jnp.asarray(self.layout.population, jnp.int32)
         return Total(values, weight, count.astype(jnp.int32), population), jnp.max(steps).astype(jnp.int32)
-
-    def _sum(
-        self,
-        work: Callable[..., tuple[Contribution, State]],
-        clients: jax.Array,
-        taken: jax.Array,
-        states: State,
-        blocks: Examples | None,
-    ) -> tuple[Contribution, State, jax.Array]:
-        """Run `work` on this device's clients, chunk by chunk, and keep the sum of what they send."""
-        one, _ = jax.eval_shape(work, clients[0], *jax.tree.map(lambda leaf: leaf[0], (states, blocks)))
-        zero: Contribution = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), one)
-        zero = zero._replace(bits=jnp.zeros(self.slots, jnp.uint32), silent=jnp.zeros(self.slots, bool))
-
-        def body(
-            index: jax.Array, carry: tuple[Contribution, State, jax.Array]
-        ) -> tuple[Contribution, State, jax.Array]:
-            total, states, good = carry
-            first, fresh = self._piece(index)
-            mine = lax.dynamic_slice_in_dim(taken, first, self.chunk) & fresh
-            old = slice_tree(states, first, self.chunk)
-            rows = slice_tree(blocks, first, self.chunk)
-            sent, new = jax.vmap(work)(lax.dynamic_slice_in_dim(clients, first, self.chunk), old, rows)
-            fine = mine & jax.vmap(trees.finite)((sent.values, sent.weight, new))
-            seen = lax.dynamic_slice_in_dim(good, first, self.chunk) | fine
-            return (
-                Contribution(
-                    jax.tree.map(lambda t, leaf: t + jnp.sum(keep(fine, leaf), axis=0), total.values, sent.values),
-                    total.weight + jnp.sum(keep(fine, sent.weight)),
-                    jnp.maximum(total.steps, jnp.max(keep(mine, sent.steps))),
-                    self._fill(total.bits, mine, sent.bits, first),
-                    self._fill(total.silent, mine, sent.silent, first),
-                ),
-                update_tree(states, jax.tree.map(lambda n, o: select(fine, n, o), new, old), first),
-                lax.dynamic_update_slice_in_dim(good, seen, first, 0),
-            )
-
-        return lax.fori_loop(0, self._pieces(taken), body, (zero, states, jnp.zeros(self.slots, bool)))
-
-    def _absorb(
-        self,
-        method: Algorithm,
-        broadcast: Tree,
-        data: Data,
-        number: jax.Array,
-        clients: jax.Array,
-        good: jax.Array,
-        states: State,
-    ) -> State:
-        """Hand the new server's broadcast to the participants whose update was accepted."""
-
-        def hand(client: jax.Array, state: State) -> State:
-            assert method.absorb is not None
-            return method.absorb(state, broadcast, self.objective(data, client, number))
-
-        def body(index: jax.Array, states: State) -> State:
-            first, fresh = self._piece(index)
-            mine = lax.dynamic_slice_in_dim(good, first, self.chunk) & fresh
-            old = slice_tree(states, first, self.chunk)
-            new = jax.vmap(hand)(lax.dynamic_slice_in_dim(clients, first, self.chunk), old)
-            fine = mine & jax.vmap(trees.finite)(new)
-            return update_tree(states, jax.tree.map(lambda n, o: select(fine, n, o), new, old), first)
-
-        return lax.fori_loop(0, self._pieces(good), body, states)
 
     def _exclude(self, excluded: jax.Array, clients: jax.Array, bad: jax.Array) -> jax.Array:
         """This device's count of refused updates, with those of its slots added."""
@@ -317,29 +354,35 @@ class Round:
     def _pieces(self, taken: jax.Array) -> jax.Array | int:
         """How many chunks have work: all, unless the cohort's size is drawn."""
         if self.sampling.probability is None:
-            return -(-self.slots // self.chunk)
-        last = jnp.max(jnp.where(taken, jnp.arange(self.slots) + 1, 0))
+            return -(-len(taken) // self.chunk)
+        last = jnp.max(jnp.where(taken, jnp.arange(len(taken)) + 1, 0))
         return (last + self.chunk - 1) // self.chunk
 
-    def _piece(self, index: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def _piece(self, index: jax.Array, count: int) -> tuple[jax.Array, jax.Array]:
         """Where a chunk starts, and which of its clients no earlier chunk had: the last one is moved back to fit."""
-        first = jnp.minimum(index * self.chunk, self.slots - self.chunk)
+        first = jnp.minimum(index * self.chunk, count - self.chunk)
         return first, first + jnp.arange(self.chunk) >= index * self.chunk
 
 
-def over_clients(function: Callable[..., Any], layout: Layout, chunk: int, states: State) -> Any:
-    """`function(client, state)` of every client that this device owns, a chunk at a time."""
-    owned = lax.axis_index(AXIS) * layout.rows + jnp.arange(layout.rows)
-    owned = jnp.minimum(owned, layout.population - 1)
-    shape = jax.eval_shape(jax.vmap(function), owned, states)  # a model that is shared gets its client axis, too
+def owned(layout: Layout) -> jax.Array:
+    """The clients that this device owns; the last device repeats the last client where it has too few."""
+    first = lax.axis_index(AXIS) * layout.rows
+    return jnp.minimum(first + jnp.arange(layout.rows), layout.population - 1)
+
+
+def over_clients(function: Callable[..., Any], clients: jax.Array, chunk: int, states: State) -> Any:
+    """`function(client, state)` of each of this device's clients, a chunk at a time."""
+    count = len(clients)
+    chunk = min(chunk, count)
+    shape = jax.eval_shape(jax.vmap(function), clients, states)  # a model that is shared gets its client axis, too
 
     def body(index: jax.Array, found: Any) -> Any:
-        first = jnp.minimum(index * chunk, layout.rows - chunk)
-        clients = lax.dynamic_slice_in_dim(owned, first, chunk)
-        return update_tree(found, jax.vmap(function)(clients, slice_tree(states, first, chunk)), first)
+        first = jnp.minimum(index * chunk, count - chunk)
+        piece = lax.dynamic_slice_in_dim(clients, first, chunk)
+        return update_tree(found, jax.vmap(function)(piece, slice_tree(states, first, chunk)), first)
 
     blank = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shape)
-    return lax.fori_loop(0, -(-layout.rows // chunk), body, blank)
+    return lax.fori_loop(0, -(-count // chunk), body, blank)
 
 
 def contribution(upload: Upload) -> Contribution:

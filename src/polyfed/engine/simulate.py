@@ -21,6 +21,7 @@ from polyfed.engine import checkpoint as checkpoints
 from polyfed.engine.measure import FineTune
 from polyfed.engine.result import Result
 from polyfed.engine.simulation import COUNTERS, Metrics, Simulation
+from polyfed.engine.streamed import Store
 from polyfed.errors import PolyfedError
 from polyfed.mixing import mixing_weights
 from polyfed.problem import DType, Init, Problem
@@ -49,6 +50,7 @@ def simulate(
     checkpoint_every: int | None = None,
     devices: int | Sequence[Any] | None = None,
     chunk: int | None = None,
+    store: Store = "auto",
     finetune: FineTune | None = None,
     progress: Progress | None = None,
 ) -> Result:
@@ -60,7 +62,9 @@ def simulate(
     `checkpoint`: a folder to write checkpoints to, every `checkpoint_every` rounds, on Ctrl-C and at the end.
     `resume`: such a folder to go on from, with results that are the same to the last bit.
     `finetune`: also evaluate the global model after each client has fine-tuned it.
-    `devices`, `chunk`: override the engine's choice; no result changes beyond rounding.
+    `store`: where clients' states are kept between rounds: "device", "host" (memory) or "disk" (a file in the
+    checkpoint's folder, or among temporary files); by default the first that has room.
+    `devices`, `chunk`, `store`: no result changes by them beyond rounding.
     """
     for name, value in (("rounds", rounds), ("eval_every", eval_every), ("checkpoint_every", checkpoint_every)):
         low = 0 if name == "rounds" else 1
@@ -75,6 +79,8 @@ def simulate(
         dtype=dtype,
         devices=devices,
         chunk=chunk,
+        store=store,
+        folder=None if checkpoint is None else Path(checkpoint),
     )
     identity = (
         run_identity(problem, simulation.method, participation, seed, init, dtype) if resume or checkpoint else {}
@@ -201,7 +207,7 @@ def _resumed(simulation: Simulation, folder: Path, identity: dict[str, Any]) -> 
     path = checkpoints.latest(folder)
     if path is None:
         raise PolyfedError(f"{folder}: no checkpoint here to resume from")
-    state, meta = checkpoints.load(path, simulation.state())
+    state, meta = checkpoints.load(path, simulation.server, len(simulation.problem), simulation.start)
     checkpoints.refuse_other(path, meta["identity"], identity)
     counters = {name: int(meta["counters"][name]) for name in COUNTERS}
     simulation.restore(state, counters, float(meta["seconds"]))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -12,11 +14,14 @@ import numpy as np
 
 from polyfed import trees
 from polyfed.algorithms.base import Algorithm, State
+from polyfed.engine.checkpoint import Snapshot
 from polyfed.engine.devices import layout
 from polyfed.engine.measure import FineTune, deployed, deploys_shared
 from polyfed.engine.participation import sampling
 from polyfed.engine.programs import Programs, resident
-from polyfed.engine.round import Carry, Tally, wire_bits
+from polyfed.engine.resident import Residence, Resident
+from polyfed.engine.round import wire_bits
+from polyfed.engine.streamed import Store, Streamed, choose
 from polyfed.errors import PolyfedError
 from polyfed.problem import DType, Init, Problem, precision
 
@@ -40,7 +45,10 @@ class Simulation:
         dtype: DType = "float32",
         devices: int | Sequence[Any] | None = None,
         chunk: int | None = None,
+        store: Store = "auto",
+        folder: Path | None = None,
     ) -> None:
+        """`store`: where the clients' states are kept, see `simulate`; `folder`: where those on disk go."""
         if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**32:
             raise PolyfedError(f"seed must be a whole number from 0 to 2^32 - 1, found {seed!r}")
         method.check()
@@ -56,46 +64,47 @@ class Simulation:
         with precision(dtype):
             traced = as_traced(method)
             whole = self.sampling.full and getattr(method, "batch", "full") == "full"
-            data, splits = resident(problem, self.layout, seed, in_blocks=whole)
-            self.programs = Programs(problem, traced, self.layout, self.sampling, chunk, data, splits)
             params = problem.init(init, seed)
+            self.start = start = jax.tree.map(np.asarray, traced.init_client(params))
+            self.store = choose(store, len(problem) * trees.bits(start) // 8, self.layout)
+            in_blocks = whole and self.store == "device"
+            data, splits = resident(problem, self.layout, seed, in_blocks)
+            self.programs = Programs(problem, traced, self.layout, self.sampling, chunk, data, splits)
             self.parameters = trees.count(params)
-            self._carry = Carry(
-                self._everywhere(traced.init_server(params)),
-                self._stacked(traced.init_client(params)),
-                self._everywhere(np.zeros(len(problem), np.int32)),
-                self._everywhere(Tally.zero()),
-            )
+            server = traced.init_server(params)
+            self._residence: Residence
+            if self.store == "device":
+                self._residence = Resident(self.programs, server, start)
+            else:
+                place = None if self.store == "host" else folder or Path(tempfile.gettempdir())
+                self._residence = Streamed(self.programs, server, start, place)
             self.wire_up, self.wire_down, self.personalizes = self._facts()
 
     def prepare(self) -> None:
         """What each client does alone before round 1: pure local models and the like. It sends nothing."""
-        if self.method.prepare is not None:
-            with precision(self.dtype):
-                self._carry = self._carry._replace(clients=self.programs.prepare(self._carry.clients))
+        with precision(self.dtype):
+            self._residence.prepare()
 
     def advance(self, rounds: int) -> None:
-        """Run some rounds, in one call of one compiled program."""
+        """Run some rounds; with the states on the devices, in one call of one compiled program."""
         with precision(self.dtype):
             compiled = self.programs.compile_seconds
             begun = time.perf_counter()
-            carry = jax.block_until_ready(self.programs.advance(self._carry, self.round, rounds))
+            done = self._residence.advance(self.round, rounds)
             self.seconds += time.perf_counter() - begun - (self.programs.compile_seconds - compiled)
-            tally = jax.device_get(carry.tally)
-            self._carry = carry
-        received = int(tally.participants) + (int(tally.newcomers) if self.method.absorb is not None else 0)
+        received = done.participants + (done.newcomers if self.method.absorb is not None else 0)
         self.round += rounds
-        self.iterations += int(tally.iterations)
-        self.bits_up += self.wire_up * int(tally.participants) + int(tally.bits)
+        self.iterations += done.iterations
+        self.bits_up += self.wire_up * done.participants + done.bits
         self.bits_down += self.wire_down * received
-        self.empty_rounds += int(tally.empty)
+        self.empty_rounds += done.empty
 
     def measure(self, finetune: FineTune | None = None) -> Metrics:
         """Every client's metrics: of its personal and the global model, or of the fine-tuned one."""
         if finetune is not None and self.global_params is None:
             raise PolyfedError(f"{self.method.name} has no global model to fine-tune")
         with precision(self.dtype):
-            found = jax.device_get(self.programs.measure(self._carry.server, self._carry.clients, finetune))
+            found = self._residence.measure(finetune)
         metrics = as_metrics(found, self.problem)
         if "global" in metrics and "personal" not in metrics:
             metrics = {"personal": metrics["global"], **metrics}
@@ -108,21 +117,22 @@ class Simulation:
     @property
     def global_params(self) -> Any:
         """The global model; None for a method without one."""
-        return _numpy(getattr(self._carry.server, "params", None))
+        return _numpy(getattr(self._residence.server, "params", None))
 
     @property
     def server(self) -> Any:
-        return _numpy(self._carry.server)
+        return _numpy(self._residence.server)
 
     @property
     def client_state(self) -> State:
         """Every client's state: a leading client axis on each array."""
-        return jax.tree.map(lambda leaf: leaf[: len(self.problem)], _numpy(self._carry.clients))
+        with precision(self.dtype):
+            return self._residence.states()
 
     @property
     def excluded(self) -> dict[str, int]:
         """How often each client's update was not finite, of those with any."""
-        counts = np.asarray(self._carry.excluded)
+        counts = self._residence.excluded
         return {self.problem.federation.clients[i]: int(counts[i]) for i in np.flatnonzero(counts)}
 
     def personal(self, client: str | int) -> Any:
@@ -131,18 +141,16 @@ class Simulation:
         if not 0 <= index < len(self.problem):
             raise PolyfedError(f"client {index} does not exist; there are {len(self.problem)}, numbered from 0")
         with precision(self.dtype):
-            state = jax.tree.map(lambda leaf: leaf[index], self._carry.clients)
-            programs = self.programs
-            found = deployed(
-                programs.round, programs.method, self._carry.server, state, jnp.asarray(index), programs.data
+            programs, here = self.programs, self._residence
+            state = here.state(index)
+            return _numpy(
+                deployed(programs.round, programs.method, here.server, state, jnp.asarray(index), programs.data)
             )
-            return _numpy(found)
 
-    def personal_params(self) -> Any:
-        """Every client's deployed model, a leading client axis on each array."""
+    def personal_blocks(self) -> Iterator[Any]:
+        """Every client's deployed model, in blocks of clients in their order: a leading client axis on each array."""
         with precision(self.dtype):
-            found = _numpy(self.programs.personal(self._carry.server, self._carry.clients))
-        return jax.tree.map(lambda leaf: leaf[: len(self.problem)], found)
+            yield from self._residence.personal()
 
     @property
     def own_share(self) -> np.ndarray | None:
@@ -150,26 +158,16 @@ class Simulation:
         if self.programs.method.own_share is None:
             return None
         with precision(self.dtype):
-            return np.asarray(self.programs.own_share(self._carry.clients))[: len(self.problem)]
+            return self._residence.own_share()
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> Snapshot:
         """All that a checkpoint must keep, apart from the counters; the same for any number of devices."""
-        return {
-            "server": self.server,
-            "clients": self.client_state,
-            "excluded": np.asarray(self._carry.excluded),
-        }
+        return Snapshot(self.server, self._residence.excluded, *self._residence.rows())
 
-    def restore(self, state: dict[str, Any], counters: dict[str, int], seconds: float) -> None:
+    def restore(self, state: Snapshot, counters: dict[str, int], seconds: float) -> None:
         """Go on from a checkpoint."""
         with precision(self.dtype):
-            clients = jax.tree.map(lambda new: self._padded(np.asarray(new)), state["clients"])
-            self._carry = Carry(
-                self._everywhere(state["server"]),
-                jax.device_put(jax.tree.map(np.copy, clients), self.layout.by_client),
-                self._everywhere(state["excluded"]),
-                self._everywhere(Tally.zero()),
-            )
+            self._residence.restore(state)
         for name in COUNTERS:
             setattr(self, name, counters[name])
         self.seconds = seconds
@@ -178,21 +176,6 @@ class Simulation:
     def counters(self) -> dict[str, int]:
         return {name: getattr(self, name) for name in COUNTERS}
 
-    def _everywhere(self, tree: Any) -> Any:
-        """A copy on every device. The copy matters: the compiled rounds write over the arrays that they are given."""
-        return jax.tree.map(lambda leaf: jax.device_put(np.array(leaf), self.layout.everywhere), tree)
-
-    def _stacked(self, state: State) -> State:
-        """One copy of the state for each client, each on the device that owns the client."""
-        rows = self.layout.rows * self.layout.devices
-        return jax.tree.map(
-            lambda leaf: jax.device_put(np.broadcast_to(leaf, (rows, *leaf.shape)), self.layout.by_client), state
-        )
-
-    def _padded(self, leaf: np.ndarray) -> np.ndarray:
-        spare = self.layout.rows * self.layout.devices - len(leaf)
-        return np.concatenate([leaf, np.repeat(leaf[-1:], spare, axis=0)]) if spare else leaf
-
     def _facts(self) -> tuple[int, int, bool]:
         """The bits of one client's upload and of one broadcast, and whether clients deploy models of their own.
 
@@ -200,14 +183,13 @@ class Simulation:
         """
         method, data, found = self.programs.method, self.programs.data, []
 
-        def look(server: Any, clients: State) -> None:
+        def look(server: Any, state: State) -> None:
             f = self.programs.round.objective(data, jnp.int32(0), 0)
-            state = jax.tree.map(lambda leaf: leaf[0], clients)
             broadcast = method.broadcast(server)
             upload, _ = method.local(broadcast, state, f, jax.random.key(0))
             found.extend([wire_bits(upload), trees.bits(broadcast), not deploys_shared(method, server, state)])
 
-        jax.eval_shape(look, self._carry.server, self._carry.clients)
+        jax.eval_shape(look, self._residence.server, self.start)
         return found[0], found[1], found[2]
 
 

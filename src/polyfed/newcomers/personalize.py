@@ -14,11 +14,11 @@ import numpy as np
 from polyfed import evaluate
 from polyfed.algorithms.base import Algorithm
 from polyfed.data import Federation
-from polyfed.engine import checkpoint as checkpoints
 from polyfed.engine.join import join
 from polyfed.engine.measure import FineTune
 from polyfed.engine.result import Result
 from polyfed.engine.simulation import Metrics
+from polyfed.engine.tensors import save_tree
 from polyfed.errors import PolyfedError
 from polyfed.files import write_csv
 from polyfed.newcomers import trained as runs
@@ -100,7 +100,7 @@ class Newcomers:
                 name += "-x"
             taken.add(name)
             row["model"] = f"models/{name}.safetensors"
-            checkpoints.save_tree(folder / row["model"], self.personal(index))
+            save_tree(folder / row["model"], self.personal(index))
         write_csv(folder / "newcomers.csv", rows)
         return folder
 

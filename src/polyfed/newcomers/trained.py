@@ -15,9 +15,9 @@ from safetensors import SafetensorError
 
 from polyfed.algorithms.base import Algorithm, get_algorithm
 from polyfed.compress import COMPRESSORS
-from polyfed.engine import checkpoint as checkpoints
 from polyfed.engine.measure import FineTune
 from polyfed.engine.simulation import Simulation, as_traced
+from polyfed.engine.tensors import load_tree, save_tree
 from polyfed.errors import PolyfedError
 from polyfed.files import write_text
 from polyfed.models import MODELS, Model
@@ -69,7 +69,7 @@ def save(folder: Path, trained: Trained) -> None:
     place = folder / FOLDER
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir(parents=True)
-    checkpoints.save_tree(place / "state.safetensors", trained.server)
+    save_tree(place / "state.safetensors", trained.server)
     about = {
         "format": FORMAT,
         "algorithm": trained.method.name,
@@ -116,7 +116,7 @@ def _restored(folder: Path, section: dict[str, Any]) -> Trained:
         params = jax.eval_shape(model.init, jax.random.key(0))
         shapes = jax.eval_shape(as_traced(method).init_server, params)
         like = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes)
-        server = checkpoints.load_tree(folder / "state.safetensors", like)
+        server = load_tree(folder / "state.safetensors", like)
     finetune = None if about["finetune"] is None else FineTune(**about["finetune"])
     return Trained(method, server, model, loss, l2, data, about["round"], about["seed"], about["dtype"], finetune)
 

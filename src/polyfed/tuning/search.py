@@ -154,6 +154,7 @@ class Bench:
                 dtype=run.dtype,  # pyright: ignore[reportArgumentType]
                 devices=run.devices,
                 chunk=run.chunk,
+                store=run.store,  # pyright: ignore[reportArgumentType]
                 progress=on_progress,
             )
             if result.interrupted:
