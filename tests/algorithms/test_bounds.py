@@ -252,7 +252,8 @@ def cut_short(cut: Any, state: Any, counters: dict[str, int], t: int) -> tuple[n
     cut.restore(state, counters, 0.0)
     cut.programs.method = dataclasses.replace(cut.programs.method, p=1 / np.float64(t - counters["iterations"]))
     cut.advance(1)
-    return cut.client_state.sent["w"], state["clients"].control["w"]
+    (clients,) = state.rows
+    return cut.client_state.sent["w"], clients.control["w"]
 
 
 def psi_at(case: Solved, method: Scafflix, times: list[int], start: np.ndarray, stated: Scafflix) -> np.ndarray:
