@@ -82,13 +82,11 @@ def test_another_seed_gives_another_run(problem, method) -> None:
     assert not np.array_equal(outcome(first)[-1], outcome(second)[-1])
 
 
-@pytest.mark.parametrize(("participation", "layouts"), [(1.0, [(1, 4), (2, 1)]), (3, [(1, 2)])])
-def test_chunks_and_devices_change_nothing_beyond_rounding(problem, method, participation, layouts) -> None:
-    """Against two devices, each with all its clients side by side; (1, 4) and (1, 2) leave a last chunk to fit in."""
+@pytest.mark.parametrize(("participation", "chunk"), [(1.0, 4), (3, 2)])
+def test_chunks_and_devices_change_nothing_beyond_rounding(problem, method, participation, chunk) -> None:
+    """One device, with a last chunk to fit in, against two, each with all its clients side by side."""
     expected = run(problem, method, participation=participation)
-    for devices, chunk in layouts:
-        found = run(problem, method, participation=participation, devices=devices, chunk=chunk)
-        assert_same(found, expected, 1e-12)
+    assert_same(run(problem, method, participation=participation, devices=1, chunk=chunk), expected, 1e-12)
 
 
 def test_float32_agrees_with_float64_to_its_precision(problem, method) -> None:
@@ -107,10 +105,9 @@ def test_resuming_is_bit_identical(problem, method, tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_can_be_resumed_on_other_devices_and_from_another_store(problem, method, tmp_path: Path) -> None:
-    expected = run(problem, method, rounds=6, participation=3, devices=1)
-    run(problem, method, rounds=3, participation=3, checkpoint=tmp_path, devices=1)
-    found = run(problem, method, rounds=6, participation=3, resume=tmp_path, devices=2, store="host")
-    assert_same(found, expected, 1e-12)
+    expected = run(problem, method, participation=3)
+    run(problem, method, rounds=2, participation=3, checkpoint=tmp_path, devices=1, chunk=2)
+    assert_same(run(problem, method, participation=3, resume=tmp_path, store="host"), expected, 1e-12)
 
 
 def test_permuting_the_clients_permutes_the_result(problem, method) -> None:
@@ -148,15 +145,15 @@ def test_bits_are_counted_exactly_where_something_is_sent(problem, method) -> No
 
 
 def test_absent_clients_are_unchanged(problem, method) -> None:
-    simulation = Simulation(problem, method, participation=2, seed=4, dtype="float64")
+    simulation = Simulation(problem, method, participation=3, seed=4, dtype="float64")
     simulation.prepare()
     for round in range(3):
         before = jax.tree.leaves(simulation.client_state)
         simulation.advance(1)
         after = jax.tree.leaves(simulation.client_state)
-        clients, _, _ = sampling(2, len(problem)).cohort(jnp.uint32(4), jnp.int32(round), jnp.arange(2))
+        clients, _, _ = sampling(3, len(problem)).cohort(jnp.uint32(4), jnp.int32(round), jnp.arange(3))
         absent = sorted(set(range(len(problem))) - {int(c) for c in clients})
-        assert len(absent) == len(problem) - 2
+        assert len(absent) == len(problem) - 3
         for old, new in zip(before, after, strict=True):
             np.testing.assert_array_equal(old[absent], new[absent])
 
