@@ -17,6 +17,7 @@ import tempfile
 import textwrap
 import tomllib
 from collections.abc import Iterator
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -117,11 +118,14 @@ def reproductions() -> str:
 
 
 def fields_table(cls: type, title: str, up: str) -> str:
-    """A row per field: the string under the field says what it is."""
-    tree = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
-    assert isinstance(tree, ast.ClassDef)
+    """A row per field, a class's own before those of its bases: the string under the field says what it is."""
+    bodies = [
+        ast.parse(textwrap.dedent(inspect.getsource(part))).body[0]
+        for part in cls.__mro__
+        if "__dataclass_fields__" in vars(part)
+    ]
     rows = []
-    for item, after in zip(tree.body, tree.body[1:], strict=False):
+    for item, after in chain.from_iterable(pairwise(body.body) for body in bodies if isinstance(body, ast.ClassDef)):
         if isinstance(item, ast.AnnAssign):
             text = after.value.value if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant) else ""
             assert text, f"{cls.__name__}.{ast.unparse(item.target)} has no docstring"

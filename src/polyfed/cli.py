@@ -163,7 +163,8 @@ def algorithms(
             table.add_column(column, style="bold" if column == "hyper-parameter" else "")
         cls = chosen[name]
         out.print(f"[bold]{name}[/]: {escape(_first_line(cls))}\n")
-        for field in dataclasses.fields(cls):  # pyright: ignore[reportArgumentType]
+        fields = dataclasses.fields(cls)  # pyright: ignore[reportArgumentType]
+        for field in sorted(fields, key=lambda field: bool(field.kw_only)):  # its own before those that it shares
             table.add_row(field.name, escape(repr(field.default)), escape(str(field.type)))
     out.print(table)
 

@@ -11,8 +11,8 @@ from jax.flatten_util import ravel_pytree
 
 from polyfed import compress, theory, trees
 from polyfed.algorithms import checks, mixture
-from polyfed.algorithms.base import Algorithm, Total, Upload, algorithm
-from polyfed.algorithms.mixture import Mixture
+from polyfed.algorithms.base import Total, Upload, algorithm
+from polyfed.algorithms.mixture import Mixture, MixtureMethod
 from polyfed.compress import Compressor
 from polyfed.errors import PolyfedError
 from polyfed.objective import Batching, Objective
@@ -40,7 +40,7 @@ class DcgdState(NamedTuple):
 
 
 @algorithm("dcgd")
-class DCGD(Algorithm):
+class DCGD(MixtureMethod):
     """Compressed gradient descent on FLIX: each client sends C_i(alpha_i grad f_i(T_i(x))).
 
     Gasanov et al. 2022, Algorithm 2. With the biased Top-k it keeps an error memory (error feedback), as an extra.
@@ -58,17 +58,6 @@ class DCGD(Algorithm):
     """rows per gradient, or "full" """
     replace: bool = False
     """draw batches with replacement"""
-    plm_tolerance: float = 1e-12
-    """the gradient norm to which the pure local models x_i* are computed (convex problems)"""
-    plm_epochs: int | None = None
-    """compute x_i* by so many epochs of SGD instead (nets)"""
-    plm_lr: float = 0.1
-    """the stepsize of those epochs"""
-    plm_batch: int | Literal["full"] = 20
-    """the rows per step of those epochs"""
-    plm: bool = True
-    """compute pure local models; switched off by itself where alpha = 1 for all"""
-    mixture = True
 
     def check(self) -> None:
         mixture.check(self)

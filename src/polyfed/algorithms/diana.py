@@ -11,9 +11,9 @@ import numpy as np
 
 from polyfed import compress, theory, trees
 from polyfed.algorithms import checks, mixture
-from polyfed.algorithms.base import Algorithm, Total, Upload, algorithm
+from polyfed.algorithms.base import Total, Upload, algorithm
 from polyfed.algorithms.dcgd import compressed, sizes
-from polyfed.algorithms.mixture import Mixture
+from polyfed.algorithms.mixture import Mixture, MixtureMethod
 from polyfed.compress import Compressor
 from polyfed.errors import PolyfedError
 from polyfed.objective import Batching, Objective
@@ -49,7 +49,7 @@ class DianaUpload(NamedTuple):
 
 
 @algorithm("diana")
-class DIANA(Algorithm):
+class DIANA(MixtureMethod):
     """Compressed gradient differences on FLIX: converges to the exact solution where DCGD stops in a neighbourhood.
 
     Gasanov et al. 2022, Algorithm 3 (Mishchenko et al. 2019).
@@ -71,17 +71,6 @@ class DIANA(Algorithm):
     """rows per gradient, or "full" """
     replace: bool = False
     """draw batches with replacement"""
-    plm_tolerance: float = 1e-12
-    """the gradient norm to which the pure local models x_i* are computed (convex problems)"""
-    plm_epochs: int | None = None
-    """compute x_i* by so many epochs of SGD instead (nets)"""
-    plm_lr: float = 0.1
-    """the stepsize of those epochs"""
-    plm_batch: int | Literal["full"] = 20
-    """the rows per step of those epochs"""
-    plm: bool = True
-    """compute pure local models; switched off by itself where alpha = 1 for all"""
-    mixture = True
 
     def check(self) -> None:
         mixture.check(self)

@@ -11,8 +11,8 @@ import numpy as np
 
 from polyfed import theory, trees
 from polyfed.algorithms import checks, mixture, server
-from polyfed.algorithms.base import Algorithm, Total, Upload, algorithm
-from polyfed.algorithms.mixture import Mixture
+from polyfed.algorithms.base import Total, Upload, algorithm
+from polyfed.algorithms.mixture import Mixture, MixtureMethod
 from polyfed.algorithms.server import Averaged, ServerOptimizer
 from polyfed.errors import PolyfedError
 from polyfed.objective import Batch, Batching, Objective
@@ -31,7 +31,7 @@ class FlixServer(NamedTuple):
 
 
 @algorithm("flix")
-class FLIX(Algorithm):
+class FLIX(MixtureMethod):
     """An explicit mixture: the client deploys alpha_i x + (1 - alpha_i) x_i*, x by (stochastic) gradient descent.
 
     Gasanov et al. 2022, Algorithm 1 (DGD); with batches, sampled clients and an Optax optimiser, its neural version.
@@ -55,19 +55,8 @@ class FLIX(Algorithm):
     """x^0: where the run starts, or the one-shot average (5), which takes the first round"""
     server_optimizer: ServerOptimizer = "sgd"
     """any of Optax's, applied to the mean gradient with stepsize lr"""
-    plm_tolerance: float = 1e-12
-    """the gradient norm to which the pure local models x_i* are computed (convex problems)"""
-    plm_epochs: int | None = None
-    """compute x_i* by so many epochs of SGD instead (nets)"""
-    plm_lr: float = 0.1
-    """the stepsize of those epochs"""
-    plm_batch: int | Literal["full"] = 20
-    """the rows per step of those epochs"""
-    plm: bool = True
-    """compute pure local models; switched off by itself where alpha = 1 for all"""
     smoothness: float | list[float] | None = None
     """L_i, for the default stepsize and the weights of the one-shot average; by default measured (linear models)"""
-    mixture = True
 
     def check(self) -> None:
         mixture.check(self)

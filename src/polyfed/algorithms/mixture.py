@@ -6,7 +6,8 @@ The objective is (1/n) sum_i f_i(T_i(x)) with T_i(x) = alpha_i x + (1 - alpha_i)
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +16,7 @@ from jax.flatten_util import ravel_pytree
 
 from polyfed import newton, theory
 from polyfed.algorithms import checks, newcomer
+from polyfed.algorithms.base import Algorithm
 from polyfed.errors import PolyfedError
 from polyfed.mixing import mixing_weights
 from polyfed.objective import Batch, Batching, Objective
@@ -23,6 +25,23 @@ from polyfed.trees import Tree, descend, mix, scale
 if TYPE_CHECKING:
     from polyfed.problem import Problem
     from polyfed.reference import Constants
+
+
+@dataclass(frozen=True, kw_only=True)
+class MixtureMethod(Algorithm):
+    """A method on the FLIX objective: how its pure local models are computed."""
+
+    plm_tolerance: float = 1e-12
+    """the gradient norm to which the pure local models x_i* are computed (convex problems)"""
+    plm_epochs: int | None = None
+    """compute x_i* by so many epochs of SGD instead (nets)"""
+    plm_lr: float = 0.1
+    """the stepsize of those epochs"""
+    plm_batch: int | Literal["full"] = 20
+    """the rows per step of those epochs"""
+    plm: bool = True
+    """compute pure local models; switched off by itself where alpha = 1 for all"""
+    mixture = True
 
 
 class Mixture(NamedTuple):

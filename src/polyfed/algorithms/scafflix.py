@@ -11,8 +11,8 @@ import numpy as np
 
 from polyfed import trees
 from polyfed.algorithms import checks, mixture
-from polyfed.algorithms.base import Algorithm, Total, Upload, algorithm
-from polyfed.algorithms.mixture import Mixture
+from polyfed.algorithms.base import Total, Upload, algorithm
+from polyfed.algorithms.mixture import Mixture, MixtureMethod
 from polyfed.algorithms.scaffnew import check_skipping, local_steps, skipping
 from polyfed.objective import Batch, Batching, Objective
 from polyfed.trees import Tree
@@ -38,7 +38,7 @@ class ScafflixState(NamedTuple):
 
 
 @algorithm("scafflix")
-class Scafflix(Algorithm):
+class Scafflix(MixtureMethod):
     """Doubly accelerated: the FLIX mixture, trained by local steps with control variates and rare communication.
 
     Yi et al. 2023, Algorithm 1. alpha_i = 1 for all is i-Scaffnew. The invariant is sum_i alpha_i h_i = 0. With sampled
@@ -61,17 +61,6 @@ class Scafflix(Algorithm):
     """draw batches with replacement"""
     accuracy: float | None = None
     """epsilon: with batches, stepsizes so small that the noise takes up half of it at most (Corollary 2)"""
-    plm_tolerance: float = 1e-12
-    """the gradient norm to which the pure local models x_i* are computed (convex problems)"""
-    plm_epochs: int | None = None
-    """compute x_i* by so many epochs of SGD instead (nets)"""
-    plm_lr: float = 0.1
-    """the stepsize of those epochs"""
-    plm_batch: int | Literal["full"] = 20
-    """the rows per step of those epochs"""
-    plm: bool = True
-    """compute pure local models; switched off by itself where alpha = 1 for all"""
-    mixture = True
 
     def check(self) -> None:
         mixture.check(self)
