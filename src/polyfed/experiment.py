@@ -24,6 +24,7 @@ from polyfed.engine.simulation import Metrics, Simulation
 from polyfed.engine.tensors import save_rows, save_tree
 from polyfed.errors import PolyfedError
 from polyfed.files import write_csv, write_text
+from polyfed.machine import peak_memory_bytes
 from polyfed.newcomers import trained
 from polyfed.rundir import RunRecord, read_run
 from polyfed.shares import ShareLog
@@ -287,7 +288,9 @@ def _write_outcome(folder: Path, config: Config, method: Method, result: Result,
         "bits_down": simulation.bits_down,
         "seconds": simulation.seconds,
         "compile_seconds": simulation.compile_seconds,
+        "peak_memory_bytes": peak_memory_bytes(),
         "devices": simulation.layout.devices,
+        "store": simulation.store,
         "chunk": simulation.programs.round.chunk,
         "excluded": simulation.excluded,
         "diverged": result.diverged is not None,

@@ -14,6 +14,7 @@ from polyfed.engine.devices import layout
 from polyfed.engine.rows import ClientRows
 from polyfed.engine.simulation import Simulation
 from polyfed.engine.streamed import Streamed, choose
+from polyfed.machine import memory_bytes
 
 METHODS = {
     "no state": pf.algorithms.FedAvg(local_steps=2, batch=4),
@@ -90,7 +91,6 @@ def test_the_choice_follows_the_room() -> None:
     assert choose("auto", 1 << 20, place) == "device"
     assert choose("auto", 1 << 60, place) == "disk"
     assert choose("host", 1 << 60, place) == "host"
-    memory = streamed.os.sysconf("SC_PHYS_PAGES") * streamed.os.sysconf("SC_PAGE_SIZE")
-    assert choose("auto", memory // 4, place) == "host"
+    assert choose("auto", memory_bytes() // 4, place) == "host"
     with pytest.raises(pf.PolyfedError, match="store must be one of auto, device, host, disk, found 'ram'"):
         choose("ram", 0, place)

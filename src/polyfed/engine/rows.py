@@ -13,6 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from polyfed import memory
 from polyfed.algorithms.base import State
 from polyfed.errors import PolyfedError
 
@@ -54,7 +55,7 @@ class ClientRows:
         places = self._place[clients]
         found = []
         for rows, start in zip(self._rows, self._start, strict=True):
-            taken = rows[places]
+            taken = memory.take(rows, np.maximum(places, 0))
             taken[places < 0] = start
             found.append(taken)
         self._touch(len(clients))

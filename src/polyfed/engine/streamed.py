@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Literal
@@ -20,6 +19,7 @@ from polyfed.engine.resident import Counts
 from polyfed.engine.round import Slots
 from polyfed.engine.rows import ClientRows
 from polyfed.errors import PolyfedError
+from polyfed.machine import memory_bytes
 from polyfed.trees import Tree
 
 Store = Literal["auto", "device", "host", "disk"]
@@ -36,7 +36,7 @@ def choose(store: str, state_bytes: int, layout: Layout) -> str:
         raise PolyfedError(f"store must be one of {', '.join(STORES)}, found {store!r}")
     if store != "auto":
         return store
-    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    memory = memory_bytes()
     device = layout.mesh.devices.flat[0]
     if device.platform == "cpu":
         fits = state_bytes <= memory // CPU_SHARE
