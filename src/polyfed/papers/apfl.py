@@ -35,6 +35,8 @@ from polyfed.papers.held_out import options, spread
 from polyfed.papers.tuned import Entry, Setting
 
 WORK = {"local_steps": STEPS, "batch": BATCH}
+LEARNED = WORK | {"alpha_lr": PUBLISHED_LR}
+"""alpha's own stepsize stays the paper's, so that where it ends can be compared."""
 SYNTHETIC = (
     "of Li et al. with 100 clients, 60 features, 10 classes, log-normal sizes of at most 2,000 rows; a tenth of each "
     "client's rows are for validation, a fifth for test."
@@ -86,7 +88,11 @@ def _budget(quick: bool) -> int:
         "over seeds: the personal models of APFL with adaptive alpha, and the global models of FedAvg and SCAFFOLD."
     ),
     data=f"synthetic(γ, γ) {SYNTHETIC}",
-    differences=DIFFERENCES + RIDGE_NOTE + " The paper does not say how it varies diversity; here γ grows from 0 to 2.",
+    differences=DIFFERENCES
+    + RIDGE_NOTE
+    + " The paper does not say how it varies diversity; here γ grows from 0 to 2. Clients differ at γ = 0 too, since "
+    "each has weights of its own; and γ moves the weights of all classes by the same number, on which no label "
+    "depends, so that only the inputs drift apart.",
 )
 def fig1(quick: bool, progress: Progress) -> Outcome:
     """The more clients differ, the more a model of one's own is worth."""
@@ -106,7 +112,7 @@ def fig1(quick: bool, progress: Progress) -> Outcome:
         )
         for metric, title in METRICS.items()
     ]
-    figure = style.small_multiples([panels], x_label="γ", log_y=False)
+    figure = style.small_multiples([panels], x_label="γ", log_y=False, legend_outside=True)
     claims = [claim for name in list(entries)[1:] for claim in _diversity_claims(found, name)]
     return _outcome(found, claims, figure, quick, clients=30 if quick else CLIENTS)
 
@@ -133,23 +139,27 @@ def _diversity_claims(found: Comparison, name: str) -> list[Claim]:
     title="APFL, FedAvg and SCAFFOLD on MNIST with logistic regression, by how much clients differ",
     caption=(
         "Training loss and test accuracy, means over 100 clients and over seeds, for APFL's personal models with fixed "
-        "alpha, and the global (dashed) and localized models of FedAvg and SCAFFOLD."
+        "and with learned alpha, and the global (dashed) and localized models of FedAvg and SCAFFOLD."
     ),
     data=MNIST,
-    differences=DIFFERENCES + RIDGE_NOTE,
+    differences=DIFFERENCES
+    + RIDGE_NOTE
+    + " The paper's figure has no learned alpha; here it starts at 0.5, with the paper's stepsize, 0.1 * 0.99^round.",
 )
 def fig2(quick: bool, progress: Progress) -> Outcome:
     """Personalization pays where clients differ, and not where they do not."""
     columns = {name: _mnist(name, quick) for name in PARTITIONS if not quick or "4" not in name}
-    entries = apfl_entries(RATES, WORK) | _fedavg("finetuned", "global") | _scaffold("finetuned", "global")
+    entries = apfl_entries(RATES, WORK) | apfl_entries(RATES, LEARNED, (), 0.5)
+    entries |= _fedavg("finetuned", "global") | _scaffold("finetuned", "global")
     found = compare(columns, entries, seeds=_seeds(quick), budget=_budget(quick), progress=progress)
     claims = [claim for column in columns for claim in _fig2_claims(found, column)]
+    claims += [_alpha_higher(found, first, second) for first, second in pairwise(columns)]
     figure = style.small_multiples(found.panels(), x_label="communication rounds", log_y=False)
     return _outcome(found, claims, figure, quick, clients=CLIENTS, alpha=ALPHAS)
 
 
 def _fig2_claims(found: Comparison, column: str) -> list[Claim]:
-    ours = found.best(column, "APFL")
+    ours = found.best(column, "APFL, α")
     rival = max((found.best(column, name) for name in ("FedAvg", "SCAFFOLD")), key=lambda n: found.mean(column, n))
     measured = f"{spread(found.ends(column, ours), True)} ({ours}) against "
     measured += f"{spread(found.ends(column, rival), True)} ({rival})"
@@ -223,14 +233,15 @@ def fig3(quick: bool, progress: Progress) -> Outcome:
     + " alpha takes its step at the first local step of a round: at every step it falls to 0 from so small a start, as "
     "the client's copy of the global model outruns its own. Its stepsize stays the paper's, 0.1 * 0.99^round, so that "
     "its ends can be compared. The IID column is not in the paper, which calls synthetic(0, 0) IID; but that law draws "
-    "every client its own weights, and only their means agree.",
+    "every client its own weights, and only their means agree. Nor do the clients of synthetic(γ, β) differ more in "
+    "their labels as γ grows: it moves the weights of all classes by the same number, on which no label depends.",
 )
 def fig4(quick: bool, progress: Progress) -> Outcome:
     """Learned mixing weights end higher where clients differ more."""
     levels = (0.0, 1.0) if quick else (0.0, 0.5, 1.0)
     columns = {"IID": _synthetic(0.0, quick, iid=True)}
     columns |= {f"synthetic({level:g}, {level:g})": _synthetic(level, quick) for level in levels}
-    entries = apfl_entries(RATES, WORK | {"alpha_lr": PUBLISHED_LR}, (), 0.01) | _fedavg("finetuned")
+    entries = apfl_entries(RATES, LEARNED, (), 0.01) | _fedavg("finetuned")
     found = compare(columns, entries, seeds=_seeds(quick), budget=_budget(quick), progress=progress)
     figure = style.small_multiples(found.panels(), x_label="communication rounds", log_y=False)
     more = {"clients": 30 if quick else CLIENTS, "alpha at the start": 0.01}
@@ -244,13 +255,23 @@ def _fig4_claims(found: Comparison) -> list[Claim]:
         if column != "IID"
         for metric in METRICS
     ]
-    shares = {column: found.share(column, ADAPTIVE) for column in found.columns}
-    for first, second in pairwise(found.columns):
-        claims.append(
-            Claim(
-                f"alpha ends higher on {second} than on {first}.",
-                f"{spread(shares[second])} against {spread(shares[first])}",
-                bool(np.mean(shares[second]) > np.mean(shares[first])),
-            )
+    other, *synthetic = found.columns
+    claims += [_alpha_higher(found, column, other) for column in synthetic]
+    shares = [found.share(column, ADAPTIVE) for column in synthetic]
+    claims.append(
+        Claim(
+            f"alpha rises from {synthetic[0]} to {synthetic[-1]}.",
+            ", ".join(map(spread, shares)),
+            all(np.mean(a) < np.mean(b) for a, b in pairwise(shares)),
         )
+    )
     return claims
+
+
+def _alpha_higher(found: Comparison, first: str, second: str) -> Claim:
+    ours, theirs = found.share(first, ADAPTIVE), found.share(second, ADAPTIVE)
+    return Claim(
+        f"The learned alpha ends higher with {first} than with {second}.",
+        f"{spread(ours)} against {spread(theirs)}",
+        bool(np.mean(ours) > np.mean(theirs)),
+    )

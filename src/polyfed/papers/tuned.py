@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -76,9 +76,9 @@ class Choice:
 
     @property
     def words(self) -> str:
-        """What was searched and chosen."""
+        """What was searched and chosen; a winner at the end of what was tried is pointed out."""
         chosen = dict(self.options)
-        words = [f"{name} {shown(chosen[name])}" for name, _ in self.entry.space]
+        words = [f"{name} {shown(chosen[name])}{_edge(chosen[name], tried)}" for name, tried in self.entry.space]
         if self.finetune is not None:
             words.append(f"fine-tuning {self.finetune.lr:g}")
         return ", ".join(words)
@@ -129,6 +129,14 @@ def table(choices: Mapping[tuple[str, str], Choice]) -> str:
 def shown(value: Any) -> str:
     """A hyper-parameter for people."""
     return f"{value.initial:g} * {value.rate:g}^round" if isinstance(value, Decay) else f"{value:g}"
+
+
+def _edge(value: Any, tried: Sequence[Any]) -> str:
+    """Whether a stepsize is the largest or smallest of those that were tried."""
+    sizes = [each.initial if isinstance(each, Decay) else each for each in tried]
+    size = value.initial if isinstance(value, Decay) else value
+    ends = {max(sizes): " (the largest tried)", min(sizes): " (the smallest tried)"}
+    return ends.get(size, "") if len(sizes) > 3 else ""
 
 
 def _algorithm(entry: Entry, options: Options | None = None) -> Algorithm:
