@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -73,6 +74,9 @@ class Choice:
     finetune: FineTune | None = None
     score: float | None = None
     published_score: float | None = None
+    """nan where it diverged"""
+    rates: tuple[float, ...] = ()
+    """the stepsizes of fine-tuning that were tried"""
 
     @property
     def words(self) -> str:
@@ -80,7 +84,7 @@ class Choice:
         chosen = dict(self.options)
         words = [f"{name} {shown(chosen[name])}{_edge(chosen[name], tried)}" for name, tried in self.entry.space]
         if self.finetune is not None:
-            words.append(f"fine-tuning {self.finetune.lr:g}")
+            words.append(f"fine-tuning {self.finetune.lr:g}{_edge(self.finetune.lr, self.rates)}")
         return ", ".join(words)
 
 
@@ -109,7 +113,7 @@ def choose(setting: Setting, entries: Mapping[str, Entry], budget: int, progress
             continue
         best = found.winner(label)
         assert best is not None, f"all candidates of {label} diverged"
-        published = next((t.score for t in found.of(label) if _published(t.values, entry)), None)
+        published = next((_or_nan(t.score) for t in found.of(label) if _published(t.values, entry)), None)
         choices[label] = Choice(entry, _with(entry, best.values), None, best.score, published)
     return choices
 
@@ -121,8 +125,9 @@ def table(choices: Mapping[tuple[str, str], Choice]) -> str:
         "| --- | --- | --- | --- | --- |",
     ]
     for (column, label), choice in choices.items():
-        before = "" if choice.published_score is None else f"{choice.published_score:.2%}"
-        lines.append(f"| {column} | {label} | {choice.words} | {choice.score:.2%} | {before} |")
+        before = choice.published_score
+        words = "" if before is None else "diverged" if math.isnan(before) else f"{before:.2%}"
+        lines.append(f"| {column} | {label} | {choice.words} | {choice.score:.2%} | {words} |")
     return "\n".join(lines)
 
 
@@ -135,8 +140,9 @@ def _edge(value: Any, tried: Sequence[Any]) -> str:
     """Whether a stepsize is the largest or smallest of those that were tried."""
     sizes = [each.initial if isinstance(each, Decay) else each for each in tried]
     size = value.initial if isinstance(value, Decay) else value
-    ends = {max(sizes): " (the largest tried)", min(sizes): " (the smallest tried)"}
-    return ends.get(size, "") if len(sizes) > 3 else ""
+    if len(sizes) < 4:
+        return ""
+    return {max(sizes): " (the largest tried)", min(sizes): " (the smallest tried)"}.get(size, "")
 
 
 def _algorithm(entry: Entry, options: Options | None = None) -> Algorithm:
@@ -164,14 +170,15 @@ def _localized(setting: Setting, problem: Problem, entry: Entry, budget: int, pr
         progress(f"tuning localized {entry.method}", done, budget)
         options = _with(entry, chosen)
         scores = _scores(setting, problem, _algorithm(entry, options), {*setting.rates, untuned.lr})
-        choices += [Choice(entry, options, setting.finetune(rate), scores[rate]) for rate in setting.rates]
+        found = {rate: setting.finetune(rate) for rate in setting.rates if math.isfinite(scores[rate])}
+        choices += [Choice(entry, options, found[rate], scores[rate], rates=setting.rates) for rate in found]
         if _published(chosen, entry):
             published = scores[untuned.lr]
     return replace(max(choices, key=lambda choice: choice.score or 0.0), published_score=published)
 
 
 def _scores(setting: Setting, problem: Problem, algorithm: Algorithm, rates: Iterable[float]) -> dict[float, float]:
-    """The validation accuracy of the fine-tuned model by the stepsize of fine-tuning; 0 where it diverges."""
+    """The validation accuracy of the fine-tuned model by the stepsize of fine-tuning; nan where it diverges."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         trained = simulate(
@@ -184,7 +191,11 @@ def _scores(setting: Setting, problem: Problem, algorithm: Algorithm, rates: Ite
     measured = {rate: trained.simulation.measure(setting.finetune(rate))["finetuned"]["validation"] for rate in rates}
     accuracy = {rate: np.nanmean(found[problem.loss.metric_name]) for rate, found in measured.items()}
     sound = {rate: np.isfinite(np.nanmean(found["loss"])) for rate, found in measured.items()}
-    return {rate: float(accuracy[rate]) if sound[rate] and trained.diverged is None else 0.0 for rate in rates}
+    return {rate: float(accuracy[rate]) if sound[rate] and trained.diverged is None else math.nan for rate in rates}
+
+
+def _or_nan(score: float | None) -> float:
+    return math.nan if score is None else score
 
 
 def _published(values: Mapping[str, Any], entry: Entry) -> bool:
