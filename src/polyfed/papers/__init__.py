@@ -4,7 +4,9 @@ base.py       Claim, Outcome, Experiment and the registry     style.py  the hous
 reproduce.py  list them, run them                             folder.py what a reproduction writes
 runs.py       the convex runs that several figures share
 flix.py, flix_claims.py, flix_sines.py, scafflix.py           the experiments of a paper
-apfl.py, apfl_nets.py, held_out.py                            APFL, judged on held-out rows
+apfl_methods.py, apfl.py, apfl_nets.py                        APFL: what is shared, linear models, networks
+held_out.py   runs that are judged on held-out rows           tuned.py  every method at the best of as many candidates
+comparison.py methods side by side: figures, claims, rows
 line_search.py  gradient descent with a line search, for the sines
 """
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any
@@ -19,7 +19,7 @@ from polyfed.problem import Problem
 Options = tuple[tuple[str, Any], ...]
 """Keyword arguments, so that they can be a key."""
 Row = dict[str, Any]
-MODELS = {"linear": models.linear, "mlp": models.mlp}
+MODELS = {"linear": models.linear, "mlp": models.mlp, "cifar_cnn": models.cifar_cnn}
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,8 @@ class Run:
     finetune: FineTune | None = None
     """Also measure the global model after this much local work: what the papers call localized."""
     every: int = 1
+    kept: int | None = None
+    """Leave out all clients but the first so many, for a quick run."""
 
 
 @dataclass(frozen=True)
@@ -49,15 +51,16 @@ class Curve:
 
 
 @lru_cache(maxsize=3)
-def problem_of(source: str, options: Options, seed: int, model: str, l2: float) -> Problem:
-    return Problem(data.load(source, seed=seed, **dict(options)), MODELS[model](), "softmax", l2)
+def problem_of(source: str, options: Options, seed: int, model: str, l2: float, kept: int | None = None) -> Problem:
+    federation = data.load(source, seed=seed, **dict(options))
+    return Problem(federation.select(range(kept)) if kept else federation, MODELS[model](), "softmax", l2)
 
 
 @cache
 def trace(run: Run) -> Curve:
     """Figures that show the same run compute it once."""
     found = simulate(
-        problem_of(run.source, run.data, run.seed, run.model, run.l2),
+        problem_of(run.source, run.data, run.seed, run.model, run.l2, run.kept),
         get_algorithm(run.method)(**dict(run.options)),
         rounds=run.rounds,
         seed=run.seed,
@@ -65,16 +68,16 @@ def trace(run: Run) -> Curve:
         eval_every=run.every,
         finetune=run.finetune,
     )
-    wanted = ("round", "train_loss", "test_accuracy")
+    wanted = ("round", "train_loss", "validation_accuracy", "test_accuracy")
     rows = tuple({k: v for k, v in row.items() if k.endswith(wanted) and v is not None} for row in found.rows)
     return Curve(rows, found.simulation.own_share)
 
 
 def trace_all(runs: Iterable[Run], progress: Progress) -> dict[Run, Curve]:
-    """All the curves, telling which one is being computed."""
+    """All the curves, telling which one is being computed; those of one problem after another, to compile it once."""
     runs = list(dict.fromkeys(runs))
     found = {}
-    for done, run in enumerate(runs):
+    for done, run in enumerate(sorted(runs, key=lambda run: (run.source, run.data, run.model, run.seed, run.method))):
         progress(f"{run.source}: {run.method}, seed {run.seed}", done, len(runs))
         found[run] = trace(run)
     progress("done", len(runs), len(runs))
@@ -102,17 +105,3 @@ def spread(values: np.ndarray, percent: bool = False) -> str:
 def options(**given: Any) -> Options:
     """Keyword arguments as a key."""
     return tuple(sorted(given.items()))
-
-
-def long_rows(curves: Mapping[str, Mapping[Run, Curve]]) -> list[Row]:
-    """The curves in long form, a row per point."""
-    return [
-        {"data": _named(run), "label": label, "seed": run.seed, "participation": run.participation, **row}
-        for label, found in curves.items()
-        for run, curve in found.items()
-        for row in curve.rows
-    ]
-
-
-def _named(run: Run) -> str:
-    return " ".join([run.source, *(f"{key}={value}" for key, value in run.data)])

@@ -77,6 +77,7 @@ def small_multiples(
     log_x: bool = False,
     floor: float = 1e-15,
     legend_title: str | None = None,
+    legend_outside: bool = False,
 ) -> Figure:
     """A grid of panels: rows are quantities, columns datasets. One legend, outside on the right where it is long.
 
@@ -97,7 +98,7 @@ def small_multiples(
                     axes[i, j].set_xlabel(x_label)
                 if j and row[j].y_label == row[0].y_label:
                     axes[i, j].set_ylabel("")
-        _legend(figure, axes[0, 0], labels, legend_title)
+        _legend(figure, None if legend_outside else axes[0, 0], labels, legend_title)
     return figure
 
 
@@ -128,7 +129,7 @@ def _fill(axis: Any, panel: Panel, labels: dict[str, Any], *, log_x: bool, log_y
 def _legend(figure: Figure, first: Any, labels: Mapping[str, Any], title: str | None) -> None:
     if len(labels) < 2:
         return
-    if len(labels) <= 4:
+    if first is not None and len(labels) <= 4:
         first.legend(labels.values(), labels.keys(), title=title)
     else:
         figure.legend(labels.values(), labels.keys(), title=title, loc="outside right center")
