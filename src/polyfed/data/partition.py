@@ -76,6 +76,22 @@ def classes_per_client(labels: np.ndarray, clients: int, k: int, seed: int = 0) 
     return owned
 
 
+def shards(labels: np.ndarray, clients: int, k: int = 2, deal: str = "random", seed: int = 0) -> list[np.ndarray]:
+    """Rows in the order of their labels, cut into clients * k blocks of equal size (give or take a row), k per client.
+
+    McMahan et al. 2017 deal the blocks out at random. With deal = "in turn" client i has the blocks i, i + clients, and
+    so on: with 10 equal classes and k = 2 there are five pairs of classes, each with as many clients.
+    """
+    labels = np.asarray(labels)
+    _enough(len(labels), integer("clients", clients, 1) * integer("k", k, 1))
+    choice("deal", deal, ("random", "in turn"))
+    random = stream(seed, "shards")
+    rows = random.permutation(len(labels))
+    blocks = np.array_split(rows[np.argsort(labels[rows], kind="stable")], clients * k)
+    order = random.permutation(clients * k) if deal == "random" else np.arange(clients * k)
+    return [np.sort(np.concatenate([blocks[b] for b in order[i::clients]])) for i in range(clients)]
+
+
 def dirichlet(
     labels: np.ndarray, clients: int, concentration: float, seed: int = 0, min_size: int = 1
 ) -> list[np.ndarray]:
@@ -111,6 +127,7 @@ SCHEMES: dict[str, Callable[..., Any]] = {
     "iid": iid,
     "contiguous": contiguous,
     "classes_per_client": classes_per_client,
+    "shards": shards,
     "dirichlet": dirichlet,
     "power_law": power_law,
     "column": by_column,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import matplotlib
@@ -37,6 +38,8 @@ CNN_RATES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
 MLP_RATES = (0.01, 0.03, 0.1, 0.2, 0.3, 0.5)
 TABLE2_RATES = (0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.7)
 """The stepsizes that are tried; the paper's is 0.1 everywhere."""
+CHOSEN_RATE, LOCALIZED_RATE = 0.05, 0.01
+"""What tuning chose for Table 1, of APFL, FedAvg, and the fine-tuning of its global model."""
 CIFAR_LR = Decay(0.05, 0.95)
 """SCAFFOLD's in Table 1."""
 TABLE1 = {
@@ -138,6 +141,50 @@ def table1(quick: bool, progress: Progress) -> Outcome:
 
 
 @experiment(
+    "apfl/table1_pairs",
+    paper=PAPER,
+    title="APFL and FedAvg on CIFAR-10 with the five pairs of classes of the authors' code",
+    caption=(
+        "Table 1 on the pairs airplane and dog, automobile and frog, bird and horse, cat and ship, deer and truck, 20 "
+        "of 100 clients each: test accuracy after 100 rounds, mean and standard deviation over seeds (dots and bars), "
+        "beside the validation accuracies that the paper prints (crosses)."
+    ),
+    data=(
+        "CIFAR-10, 50,000 training images in the order of their labels, in 200 blocks, of which client i has the i-th "
+        "and the (100 + i)-th; a tenth of each client's rows held out for validation; the published test images are "
+        "shared out in the same proportions."
+    ),
+    differences=(
+        "The hyper-parameters are those that tuning chose for Table 1 on pairs that are drawn at random, not the "
+        "paper's; nothing was tuned here. Accuracy is over all clients. The authors' code also standardizes the images "
+        "and flips and crops them at random; here they are bytes divided by 255. SCAFFOLD and alpha = 0.75, for which "
+        "tuning chose another stepsize, are left out."
+    ),
+)
+def table1_pairs(quick: bool, progress: Progress) -> Outcome:
+    """How much of Table 1's accuracy comes from which classes a client has."""
+    rounds, seeds, kept = (5, 1, 5) if quick else (100, SEEDS, None)
+    data = options(partition="shards", k=2, deal="in turn", clients=CLIENTS)
+    rates = {"every": rounds, "kept": kept, "untuned_rate": LOCALIZED_RATE}
+    setting = Setting("cifar10", data, "cifar_cnn", 0.0, rounds, STEPS, BATCH, (), **rates)
+    work, lr = {"local_steps": STEPS, "batch": BATCH}, Decay(CHOSEN_RATE, 0.99)
+    entries = {
+        label: replace(entry, options=options(**{**dict(entry.options), "lr": lr}), space=())
+        for label, entry in apfl_entries((), work, fixed=(0.25, 0.5), start=0.5).items()
+    }
+    entries |= shared_entries("FedAvg", "fedavg", (), lr, work, ("global", "finetuned"))
+    found = compare({CIFAR: setting}, entries, seeds=seeds, budget=0, progress=progress)
+    published = {label: TABLE1[label] for label in entries}
+    best = found.best(CIFAR, "APFL")
+    claims = [found.beats(CIFAR, best, rival) for rival in entries if rival.startswith("FedAvg")]
+    claims.append(_reaches(found, CIFAR, ADAPTIVE, 0.85))
+    more = {"tau": STEPS, "batch": BATCH, "rounds": rounds, "seeds": seeds, "stepsize": f"{CHOSEN_RATE} * 0.99^round"}
+    more["stepsize of fine-tuning"] = LOCALIZED_RATE
+    notes = [_table(found, CIFAR, published)]
+    return Outcome(found.rows, claims, _dots(found, CIFAR, published), {"clients": kept or CLIENTS, **more}, notes)
+
+
+@experiment(
     "apfl/table2",
     paper=PAPER,
     title="Personalization methods on MNIST with 2 classes a client and an MLP",
@@ -162,7 +209,6 @@ def table2(quick: bool, progress: Progress) -> Outcome:
         untuned = compare({DIGITS: setting}, entries, seeds=seeds, budget=0, progress=progress)
         notes[1:1] = ["The same at the paper's own hyper-parameters, not tuned:", _table(untuned, DIGITS, TABLE2)]
     more = {"tau": steps, "batch": BATCH, "rounds": rounds, "seeds": seeds, "candidates": budget}
-    notes = [_table(found, DIGITS, TABLE2), *tuning_notes(found, budget, TABLE2_RATES)]
     return Outcome(
         found.rows, _table2_claims(found), _dots(found, DIGITS, TABLE2), {"clients": kept or CLIENTS, **more}, notes
     )

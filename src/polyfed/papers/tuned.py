@@ -51,6 +51,8 @@ class Setting:
     """rounds between points of a curve"""
     kept: int | None = None
     """only the first so many clients, for a quick run"""
+    untuned_rate: float | None = None
+    """the stepsize of fine-tuning where nothing is tuned; by default the method's own"""
 
     def problem(self, seed: int = 0) -> Problem:
         return problem_of(self.source, self.data, seed, self.model, self.l2, self.kept)
@@ -154,7 +156,9 @@ def _as_published(setting: Setting, entry: Entry) -> Choice:
 
 
 def _untuned(setting: Setting, entry: Entry) -> FineTune:
-    """Fine-tuning as the paper says it: steps of the same SGD."""
+    """Fine-tuning as the paper says it, steps of the same SGD, unless the setting has a stepsize for it."""
+    if setting.untuned_rate is not None:
+        return setting.finetune(setting.untuned_rate)
     lr: Any = dict(entry.options)["lr"]
     return setting.finetune(lr.initial if isinstance(lr, Decay) else lr)
 
