@@ -121,7 +121,7 @@ def fig5(quick: bool, progress: Progress) -> Outcome:
 )
 def table1(quick: bool, progress: Progress) -> Outcome:
     """Personal models above localized ones, those above global ones."""
-    rounds, seeds, budget, kept = (5, 1, 0, 5) if quick else (100, SEEDS, len(CNN_RATES), None)
+    rounds, seeds, budget, kept = (3, 1, 0, 3) if quick else (100, SEEDS, len(CNN_RATES), None)
     data = (*PARTITIONS["2 classes a client"], ("clients", CLIENTS))
     setting = Setting("cifar10", data, "cifar_cnn", 0.0, rounds, STEPS, BATCH, CNN_RATES, every=rounds, kept=kept)
     work, both = {"local_steps": STEPS, "batch": BATCH}, ("global", "finetuned")
