@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from polyfed.data import fedbc_classes, partition
-from polyfed.data.partition import by_column, classes_per_client, contiguous, dirichlet, iid
+from polyfed.data.partition import by_column, classes_per_client, contiguous, dirichlet, iid, shards
 from polyfed.data.power_law import EXPONENTS, geometric_sizes, power_law
 from polyfed.errors import PolyfedError
 
@@ -62,6 +62,20 @@ def test_every_client_has_exactly_k_classes_or_the_request_is_refused(labels, cl
     parts = classes_per_client(labels, clients, k, seed)
     assert_covers(parts, len(labels))
     assert held(labels, parts) == [k] * clients
+
+
+def test_shards_are_blocks_of_sorted_labels_dealt_at_random_or_in_turn():
+    labels = np.random.default_rng(0).permutation(np.repeat(np.arange(10), 50))
+    dealt = shards(labels, 50, deal="in turn")
+    assert np.array_equal(np.sort(np.concatenate(dealt)), np.arange(500))
+    pairs = [tuple(np.unique(labels[rows])) for rows in dealt]
+    assert pairs == [(c, c + 5) for c in range(5) for _ in range(10)]
+    mixed = shards(labels, 50, k=4, seed=1)
+    assert np.array_equal(np.sort(np.concatenate(mixed)), np.arange(500))
+    assert max(len(np.unique(labels[rows])) for rows in mixed) > 2
+    assert not all(np.array_equal(a, b) for a, b in zip(mixed, shards(labels, 50, k=4, seed=2), strict=True))
+    with pytest.raises(PolyfedError, match="deal"):
+        shards(labels, 50, deal="twice")
 
 
 def test_two_classes_per_client_are_balanced_and_mixed():
