@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -113,35 +114,14 @@ def convolve(x: jax.Array, w: jax.Array, padding: str = "valid") -> jax.Array:
     return _convolve(x, w)
 
 
-@jax.custom_vjp
+@partial(jax.checkpoint, prevent_cse=False)
 def _convolve(x: jax.Array, w: jax.Array) -> jax.Array:
-    """The backward pass is written out so that it makes the patches again: to keep them takes longer."""
+    """A backward pass makes the patches again: in the cache, that takes less than to keep them."""
     high, wide, _, out = w.shape
-    rows, height, width, _ = x.shape
-    found = _patches(x, high, wide) @ w.reshape(-1, out)
-    return found.reshape(rows, height - high + 1, width - wide + 1, out)
-
-
-def _convolve_forward(x: jax.Array, w: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
-    return _convolve(x, w), (x, w)
-
-
-def _convolve_backward(saved: tuple[jax.Array, jax.Array], up: jax.Array) -> tuple[jax.Array, jax.Array]:
-    x, w = saved
-    high, wide, _, out = w.shape
-    patches, fold = jax.vjp(lambda x: _patches(x, high, wide), x)
-    up = up.reshape(-1, out)
-    return fold(up @ w.reshape(-1, out).T)[0], (patches.T @ up).reshape(w.shape)
-
-
-_convolve.defvjp(_convolve_forward, _convolve_backward)
-
-
-def _patches(x: jax.Array, high: int, wide: int) -> jax.Array:
-    """What the kernel sees at each place: (places, high * wide * in)."""
-    height, width = x.shape[1] - high + 1, x.shape[2] - wide + 1
+    rows, height, width = x.shape[0], x.shape[1] - high + 1, x.shape[2] - wide + 1
     shifted = [x[:, i : i + height, j : j + width] for i in range(high) for j in range(wide)]
-    return jnp.concatenate(shifted, axis=-1).reshape(x.shape[0] * height * width, -1)
+    patches = jnp.concatenate(shifted, axis=-1).reshape(rows * height * width, -1)
+    return (patches @ w.reshape(-1, out)).reshape(rows, height, width, out)
 
 
 def max_pool(x: jax.Array, size: int) -> jax.Array:
