@@ -6,8 +6,10 @@ time, and keeps only the sum of their uploads; one `psum` adds the devices up.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any, NamedTuple
 
 import jax
@@ -28,6 +30,10 @@ from polyfed.trees import Tree
 
 ONE_EXCHANGE = 1 << 16
 """The most numbers that are copied into one vector to save exchanges between devices."""
+
+
+FEW = 8
+"""The most clients of a chunk whose uploads are added up one by one."""
 
 
 class Shard(NamedTuple):
@@ -263,7 +269,7 @@ class Round:
             seen = lax.dynamic_slice_in_dim(good, first, self.chunk) | fine
             return (
                 Contribution(
-                    jax.tree.map(lambda t, leaf: t + jnp.sum(keep(fine, leaf), axis=0), total.values, sent.values),
+                    jax.tree.map(lambda t, leaf: t + add_up(keep(fine, leaf)), total.values, sent.values),
                     total.weight + jnp.sum(keep(fine, sent.weight)),
                     jnp.maximum(total.steps, jnp.max(keep(mine, sent.steps))),
                     self._fill(total.bits, mine, sent.bits, first),
@@ -365,6 +371,11 @@ def wire_bits(upload: Upload) -> int:
 def keep(mask: jax.Array, leaf: jax.Array) -> jax.Array:
     """Zero where the mask says so, whatever stood there: NaN too."""
     return select(mask, leaf, jnp.zeros_like(leaf))
+
+
+def add_up(leaf: jax.Array) -> jax.Array:
+    """The sum over a chunk's clients; of a few, one by one: on a CPU that is several times as fast as a reduction."""
+    return reduce(operator.add, leaf) if len(leaf) <= FEW else jnp.sum(leaf, axis=0)
 
 
 def select(mask: jax.Array, a: jax.Array, b: jax.Array) -> jax.Array:
