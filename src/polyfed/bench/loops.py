@@ -32,7 +32,7 @@ def start_loop(
             return None
         python = environment.python
     named = f"{environment.option} {python}"
-    command = [str(python), str(Path(__file__).with_name(script)), *words]
+    command = [str(python), str(Path(__file__).parent / script), *words]
     try:
         loop = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     except OSError as error:

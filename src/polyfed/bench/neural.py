@@ -183,8 +183,13 @@ def _round(run: Simulation) -> Seconds:
 
 
 @contextmanager
-def _loop(work: Work, peer: Peer, problem: pf.Problem, python: Path | None, threads: int = 1) -> Iterator[Any]:
-    """A peer's process with this problem's data and initial model; None where its environment is missing."""
+def _loop(
+    work: Work, peer: Peer, problem: pf.Problem, python: Path | None, threads: int = 1, tf32: bool = True
+) -> Iterator[Any]:
+    """A peer's process with this problem's data and initial model; None where its environment is missing.
+
+    `tf32`: on a GPU, products of 32-bit numbers are rounded to 19 bits first, as JAX does there by default.
+    """
     options = {
         "model": work.model,
         "method": peer.method,
@@ -192,6 +197,7 @@ def _loop(work: Work, peer: Peer, problem: pf.Problem, python: Path | None, thre
         "batch": work.batch,
         "dropout": (0.25, 0.5) if work.draws else (0, 0),
         "threads": threads,
+        "tf32": tf32,
         "device": "cpu" if jax.default_backend() == "cpu" else "cuda",
     }
     train, params = problem.federation.train, jax.tree_util.tree_flatten_with_path(problem.init())[0]
@@ -211,13 +217,14 @@ def _loop(work: Work, peer: Peer, problem: pf.Problem, python: Path | None, thre
 def _difference(work: Work, peer: Peer, python: Path | None, clients: int = 2, rounds: int = 2) -> float | None:
     """How far the losses of the two sides are apart after a few rounds, relative.
 
-    Each client has as many rows as a batch, so that every step takes all of them, in whatever order.
+    Each client has as many rows as a batch, so that every step takes all of them, in whatever order; and products are
+    those of full 32-bit numbers on a GPU, too.
     """
     if work.draws:
         return None
     small = replace(work, clients=clients, rows=work.batch, steps=2)
     problem = _problem(small)
-    with _loop(small, peer, problem, python) as loop:
+    with _loop(small, peer, problem, python, tf32=False) as loop, jax.default_matmul_precision("highest"):
         if loop is None:
             return None
         run = _run(problem, peer.method, small)
@@ -225,7 +232,7 @@ def _difference(work: Work, peer: Peer, python: Path | None, clients: int = 2, r
         for _ in range(rounds):
             ask(loop)
         theirs = ask(loop, "loss")[0]
-    ours = float(np.mean(run.measure()["personal"]["train"]["loss"]))
+        ours = float(np.mean(run.measure()["personal"]["train"]["loss"]))
     difference = abs(ours - theirs) / abs(theirs)
     if not difference <= TOLERANCE:
         raise PolyfedError(

@@ -120,7 +120,8 @@ class Loop:
         return local
 
     def mixing(self, client: int):
-        assert self.own is not None and self.alpha is not None
+        assert self.own is not None
+        assert self.alpha is not None
         local, mixed = copy.deepcopy(self.model), copy.deepcopy(self.model)
         ours, own, mixture = (list(model.parameters()) for model in (local, self.own[client], mixed))
         optimizer = torch.optim.SGD(ours, lr=LR)
@@ -163,8 +164,8 @@ def main() -> None:
     options = json.loads(sys.argv[2])
     torch.manual_seed(0)
     torch.set_num_threads(options["threads"])
-    torch.set_float32_matmul_precision("high")  # TF32 on a GPU, as JAX computes there; the same as ever on a CPU
-    torch.backends.cudnn.allow_tf32 = True
+    if options["device"] == "cuda":
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = options["tf32"]
     loop = Loop(sys.argv[1], options)
     print("ready", flush=True)
     for line in sys.stdin:
