@@ -14,8 +14,18 @@ import pytest
 import polyfed as pf
 from polyfed.bench.convex import METHODS, Speed, bench_convex
 from polyfed.bench.engine import FLOPS, Figures
-from polyfed.bench.loops import FEDJAX, TORCH
-from polyfed.bench.neural import FEDJAX_AVERAGING, MIXING, ON_CPU, ON_GPU, Peer, Seconds, Work, bench_neural
+from polyfed.bench.loops import TORCH
+from polyfed.bench.neural import (
+    FEDJAX_AVERAGING,
+    MIXING,
+    ON_CPU,
+    ON_GPU,
+    Peer,
+    Seconds,
+    Work,
+    bench_neural,
+    loss_difference,
+)
 from polyfed.bench.neural import Speed as NeuralSpeed
 
 
@@ -110,17 +120,14 @@ def test_a_peer_that_computes_something_else_is_not_compared(tmp_path) -> None:
         bench_neural(1, torch_python=Path(sys.executable), devices=1, work=(with_stub(tmp_path, "99.0"),))
 
 
-@pytest.mark.parametrize("environment", [TORCH, FEDJAX])
-def test_the_peers_compute_what_the_engine_computes(environment) -> None:
+@pytest.mark.parametrize("peer", ON_CPU[0].peers, ids=lambda peer: peer.environment.framework)
+def test_the_peers_compute_what_the_engine_computes(peer: Peer) -> None:
     """Two rounds on the same data give the same loss; where the environment was made."""
-    if not environment.python.exists():
-        pytest.skip(f"there is no {environment.python}")
-    work = replace(
-        ON_CPU[0], clients=2, steps=2, peers=tuple(p for p in ON_CPU[0].peers if p.environment == environment)
-    )
-    (speed,) = bench_neural(1, work=(work,))
-    assert speed.difference is not None
-    assert speed.difference < 1e-5
+    if not peer.environment.python.exists():
+        pytest.skip(f"there is no {peer.environment.python}")
+    found = loss_difference(ON_CPU[0], peer)
+    assert found is not None
+    assert found < 1e-5
 
 
 def test_the_gpu_is_given_a_hundred_clients_a_round() -> None:

@@ -138,7 +138,7 @@ def bench_neural(
     threads = jax.local_device_count() if devices is None else devices
     found = []
     for one in work:
-        differences = [_difference(one, peer, pythons[peer.environment]) for peer in one.peers]
+        differences = [loss_difference(one, peer, pythons[peer.environment]) for peer in one.peers]
         problem = _problem(one)
         with ExitStack() as running:
             loops = [running.enter_context(_loop(one, p, problem, pythons[p.environment], threads)) for p in one.peers]
@@ -214,7 +214,9 @@ def _loop(
             end(loop)
 
 
-def _difference(work: Work, peer: Peer, python: Path | None, clients: int = 2, rounds: int = 2) -> float | None:
+def loss_difference(
+    work: Work, peer: Peer, python: Path | None = None, clients: int = 2, rounds: int = 2
+) -> float | None:
     """How far the losses of the two sides are apart after a few rounds, relative.
 
     Each client has as many rows as a batch, so that every step takes all of them, in whatever order; and products are
