@@ -6,7 +6,7 @@ READY  := $(VENV)/.ready
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format docs torch browser clean
+.PHONY: help setup demo test lint format docs torch fedjax browser clean
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/make \1\t\2/'
@@ -38,13 +38,18 @@ format: $(READY) ## rewrite the code in the project's format
 docs: $(READY) ## renew the generated tables of the docs, check their links, run their examples
 	$(BIN)/python docs/build.py
 
-torch: $(READY) ## an environment with PyTorch, for the loop that `polyfed bench engine` runs beside ours
+torch: $(READY) ## an environment with PyTorch, for the loops that `polyfed bench` runs beside ours
 	test -x .venv-torch/bin/python || $(PYTHON) -m venv .venv-torch
 	.venv-torch/bin/python -m pip install --quiet 'torch==2.13.0' numpy
+
+fedjax: $(READY) ## an environment with FedJAX and the JAX that it runs on, for `polyfed bench neural`
+	test -x .venv-fedjax/bin/python || $(PYTHON) -m venv .venv-fedjax
+	.venv-fedjax/bin/python -m pip install --quiet 'fedjax==0.0.17' 'jax==0.4.25' 'jaxlib==0.4.25' 'numpy<2' \
+	  'dm-haiku<0.0.13' 'scipy<1.13'
 
 browser: ## install headless Chromium where the system's package manager is apt
 	@command -v chromium >/dev/null || command -v google-chrome >/dev/null || \
 	  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium >/dev/null; }
 
 clean: ## remove what the build made
-	rm -rf $(VENV) .venv-torch build dist .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-torch .venv-fedjax build dist .pytest_cache .ruff_cache .hypothesis

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,8 +14,19 @@ import pytest
 import polyfed as pf
 from polyfed.bench.convex import METHODS, Speed, bench_convex
 from polyfed.bench.engine import FLOPS, Figures
+from polyfed.bench.loops import TORCH
+from polyfed.bench.neural import (
+    FEDJAX_AVERAGING,
+    MIXING,
+    ON_CPU,
+    ON_GPU,
+    Peer,
+    Seconds,
+    Work,
+    bench_neural,
+    loss_difference,
+)
 from polyfed.bench.neural import Speed as NeuralSpeed
-from polyfed.bench.neural import Work, bench_neural
 
 
 def test_the_figures_follow_from_the_times() -> None:
@@ -70,12 +83,53 @@ def test_convex_measurements_that_cannot_be_are_refused(options) -> None:
         bench_convex(**options)
 
 
+SMALL = Work("small", "mlp", clients=2, steps=1, batch=2, classes=5, peers=(), method="apfl", rows=4)
+STUB = """
+import sys
+assert sys.argv[2].startswith("{")
+print("ready", flush=True)
+for line in sys.stdin:
+    print(LOSS if line.strip() == "loss" else "0.25 0.5", flush=True)
+"""
+
+
+def with_stub(tmp_path, loss: str) -> Work:
+    """A small work beside a loop that answers at once, with this loss."""
+    (tmp_path / "stub.py").write_text(STUB.replace("LOSS", loss))
+    return replace(SMALL, peers=(Peer(TORCH, str(tmp_path / "stub.py"), "fedavg", 1),))
+
+
 def test_the_neural_rounds_are_measured_with_the_chunks_asked_for() -> None:
-    work = (Work("lstm", clients=2, steps=1, batch=2, classes=5),)
-    found = bench_neural(1, None, chunks=(2,), devices=1, work=work)
-    assert [speed.chunk for speed in found] == [2]
-    assert all(speed.round_seconds > 0 for speed in found)
-    figures = NeuralSpeed(work[0], 2, round_seconds=0.5, torch_seconds=0.75).as_dict()
-    assert figures["times_torch_loop"] == pytest.approx(1.5)
+    found = bench_neural(1, chunks=(2,), devices=1, work=(SMALL,))
+    assert [(speed.chunk, speed.peer) for speed in found] == [(2, None)]
+    assert all(speed.ours.wall > 0 and speed.ours.cpu > 0 for speed in found)
     with pytest.raises(pf.PolyfedError, match="at least 1"):
         bench_neural(0)
+
+
+@pytest.mark.parametrize(("peer", "times"), [(MIXING, 1.5), (FEDJAX_AVERAGING, 3.0)])
+def test_a_peer_is_compared_per_gradient(peer: Peer, times: float) -> None:
+    work = replace(SMALL, peers=(peer,))
+    figures = NeuralSpeed(work, 2, Seconds(0.5, 0.9), peer, Seconds(0.75, 0.8), 1e-6).as_dict()
+    assert figures["times_peer_per_gradient"] == pytest.approx(times)
+    assert figures["peer"].split()[0] == peer.environment.framework
+
+
+def test_a_peer_that_computes_something_else_is_not_compared(tmp_path) -> None:
+    with pytest.raises(pf.PolyfedError, match="do not compute the same"):
+        bench_neural(1, torch_python=Path(sys.executable), devices=1, work=(with_stub(tmp_path, "99.0"),))
+
+
+@pytest.mark.parametrize("peer", ON_CPU[0].peers, ids=lambda peer: peer.environment.framework)
+def test_the_peers_compute_what_the_engine_computes(peer: Peer) -> None:
+    """Two rounds on the same data give the same loss; where the environment was made."""
+    if not peer.environment.python.exists():
+        pytest.skip(f"there is no {peer.environment.python}")
+    found = loss_difference(ON_CPU[0], peer)
+    assert found is not None
+    assert found < 1e-5
+
+
+def test_the_gpu_is_given_a_hundred_clients_a_round() -> None:
+    assert {work.clients for work in ON_GPU} == {100}
+    assert {work.model for work in ON_GPU} >= {"mlp", "femnist_cnn"}

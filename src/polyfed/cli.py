@@ -43,6 +43,9 @@ Out = Annotated[Path | None, typer.Option("--out", "-o", help="The run directory
 TorchPython = Annotated[
     Path | None, typer.Option("--torch", help="A Python that has PyTorch, to run its loop side by side.")
 ]
+FedjaxPython = Annotated[
+    Path | None, typer.Option("--fedjax", help="A Python that has FedJAX, to run its loop side by side.")
+]
 
 
 def _print_version(wanted: bool) -> None:
@@ -300,22 +303,26 @@ def bench_convex_command(
 @bench_app.command("neural")
 def bench_neural_command(
     chunk: Annotated[list[int] | None, typer.Option(help="Clients side by side; may be repeated.")] = None,
-    repeat: Annotated[int, typer.Option(help="Repetitions of each measurement.")] = 3,
+    repeat: Annotated[int, typer.Option(help="Repetitions of each measurement.")] = 5,
     torch_python: TorchPython = None,
+    fedjax_python: FedjaxPython = None,
     devices: Annotated[int | None, typer.Option(help="Devices, and threads of PyTorch; by default all.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """A round of the FEMNIST CNN and one of the character LSTM, beside PyTorch loops."""
+    """Rounds of APFL on an MLP, of the FEMNIST CNN and of the character LSTM, beside PyTorch's and FedJAX's loops."""
     from polyfed.bench import bench_neural
 
-    found = [speed.as_dict() for speed in bench_neural(repeat, torch_python, chunk or (), devices)]
+    speeds = bench_neural(repeat, torch_python, fedjax_python, chunk or (), devices)
+    found = [speed.as_dict() for speed in speeds]
     if as_json:
         print(json.dumps(found, indent=1))
         return
-    table = Table("model", "chunk", "s/round", "PyTorch s/round", "times PyTorch", box=None, pad_edge=False)
+    columns = ("work", "chunk", "s/round", "beside", "its s/round", "times as fast per gradient", "loss differs by")
+    table = Table(*columns, box=None, pad_edge=False)
     for row in found:
-        seconds = (row["round_seconds"], row.get("torch_loop_seconds"), row.get("times_torch_loop"))
-        table.add_row(row["model"], str(row["chunk"]), *("-" if s is None else f"{s:.3g}" for s in seconds))
+        figures = (row.get("peer_seconds"), row.get("times_peer_per_gradient"), row.get("loss_difference"))
+        shown = ("-" if figure is None else f"{figure:.3g}" for figure in figures)
+        table.add_row(row["work"], str(row["chunk"]), f"{row['round_seconds']:.3g}", row.get("peer", "-"), *shown)
     out.print(table)
 
 

@@ -10,7 +10,7 @@ from jax import lax
 
 import polyfed as pf
 from polyfed import trees
-from polyfed.models.conv import convolve, max_pool
+from polyfed.models.conv import convolve, in_blocks, max_pool
 from polyfed.problem import precision
 
 
@@ -39,6 +39,37 @@ def test_a_convolution_and_its_gradient_are_those_of_lax(padding: str, size: int
         up = jax.random.normal(keys[2], expected.shape)
         for a, b in zip(ours(up), pull(up), strict=True):
             np.testing.assert_allclose(a, b, atol=1e-11)
+
+
+def test_a_second_derivative_of_a_convolution_is_that_of_lax() -> None:
+    """A Hessian-vector product, as the exact variant of Per-FedAvg takes it."""
+    with precision("float64"):
+        keys = jax.random.split(jax.random.key(0), 3)
+        x, w = jax.random.normal(keys[0], (2, 6, 5, 2)), jax.random.normal(keys[1], (3, 3, 2, 4))
+        direction = jax.random.normal(keys[2], w.shape)
+
+        def product(convolution):
+            return jax.jvp(jax.grad(lambda w: jnp.sum(jnp.tanh(convolution(x, w)))), (w,), (direction,))[1]
+
+        np.testing.assert_allclose(product(convolve), product(lambda x, w: lax_conv(x, w, "valid")), atol=1e-11)
+
+
+@pytest.mark.parametrize(("rows", "most", "size"), [(6, 4, 3), (6, 6, 6), (5, 4, 1), (6, 0, 1)])
+def test_images_in_blocks_give_what_they_give_together(rows: int, most: int, size: int) -> None:
+    seen = []
+
+    def features(w, x):
+        seen.append(x.shape[0])
+        return max_pool(jnp.tanh(convolve(x, w)), 2).reshape(x.shape[0], -1)
+
+    with precision("float64"):
+        keys = jax.random.split(jax.random.key(0), 2)
+        x, w = jax.random.normal(keys[0], (rows, 6, 6, 2)), jax.random.normal(keys[1], (3, 3, 2, 4))
+        found, gradient = jax.value_and_grad(lambda w: jnp.sum(in_blocks(features, most)(w, x) ** 2))(w)
+        assert set(seen) == {size}
+        expected, whole = jax.value_and_grad(lambda w: jnp.sum(features(w, x) ** 2))(w)
+        np.testing.assert_allclose(found, expected, rtol=1e-12)
+        np.testing.assert_allclose(gradient, whole, rtol=1e-11)
 
 
 def test_no_convolution_is_left_in_the_program_of_clients_with_their_own_weights() -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from polyfed import theory
 from polyfed.algorithms import checks, mixture, newcomer
@@ -142,10 +143,11 @@ class APFL(Algorithm):
             gradient = f.grad(mix(walk.alpha, walk.own, walk.copy), batch)
             copy = descend(walk.copy, lr, f.grad(walk.copy, batch))  # (6)
             own = descend(walk.own, lr * walk.alpha, gradient)  # (7): the chain rule brings alpha_i
-            alpha = walk.alpha
-            if self.adaptive != "off":
-                moved = self._mixing(walk, gradient, f, t)  # (10), at the models before the step
-                alpha = moved if self.adaptive == "step" else jnp.where(walk.done == 0, moved, alpha)
+            alpha = walk.alpha  # (10), at the models before the step
+            if self.adaptive == "step":
+                alpha = self._mixing(walk, gradient, f, t)
+            elif self.adaptive == "round":
+                alpha = lax.cond(walk.done == 0, lambda: self._mixing(walk, gradient, f, t), lambda: alpha)
             return Walk(copy, own, alpha, walk.done + 1, self._summed(walk.sums, copy, own, t))
 
         start = Walk(w, state.own, state.alpha, jnp.zeros((), jnp.int32), sums)

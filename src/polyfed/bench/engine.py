@@ -18,7 +18,7 @@ import numpy as np
 
 import polyfed as pf
 from polyfed import memory
-from polyfed.bench.loops import ask, torch_loop
+from polyfed.bench.loops import TORCH, ask, end, start_loop
 from polyfed.engine.simulation import Simulation
 from polyfed.errors import PolyfedError
 
@@ -71,7 +71,7 @@ def bench_engine(repeat: int = 5, torch_python: Path | None = None, measure_memo
     """Measure in turns: matrix product, our round, PyTorch's round, and again."""
     if repeat < 1:
         raise PolyfedError(f"repeat must be at least 1, found {repeat}")
-    torch = torch_loop("torch_loop.py", map(str, (CLIENTS, STEPS, BATCH, ROWS)), torch_python)
+    torch = start_loop(TORCH, "torch_loop.py", map(str, (CLIENTS, STEPS, BATCH, ROWS)), torch_python)
     simulation = Simulation(_problem(CLIENTS, ROWS), pf.algorithms.FedAvg(local_steps=STEPS, batch=BATCH))
     multiply = jax.jit(lambda a: a @ a)
     square = jnp.ones((2048, 2048))
@@ -87,9 +87,9 @@ def bench_engine(repeat: int = 5, torch_python: Path | None = None, measure_memo
         simulation.advance(1)
         rounds.append(simulation.seconds - before)
         if torch is not None:
-            loops.append(ask(torch))
+            loops.append(ask(torch)[0])
     if torch is not None:
-        torch.communicate(timeout=60)
+        end(torch)
     used = {clients: _memory(clients) for clients in (1_000, 10_000)} if measure_memory else {}
     return Figures(max(rates), min(rounds), min(loops) if loops else None, used)
 

@@ -1,38 +1,65 @@
-"""PyTorch loops in processes of their own, which run a round when they are asked."""
+"""Other frameworks' loops in processes of their own, which run a round when they are asked."""
 
 from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 from polyfed.errors import PolyfedError
 
-TORCH = Path(".venv-torch/bin/python")
-"""Where `make torch` puts the environment of the PyTorch loops."""
+
+@dataclass(frozen=True)
+class Environment:
+    """A Python with another framework: where its make target puts it, and the option that names another one."""
+
+    framework: str
+    python: Path
+    option: str
 
 
-def torch_loop(script: str, words: Iterable[str], python: Path | None) -> subprocess.Popen[str] | None:
-    """The script beside this file with these arguments, warmed up; None where there is no PyTorch."""
+TORCH = Environment("PyTorch", Path(".venv-torch/bin/python"), "--torch")
+FEDJAX = Environment("FedJAX", Path(".venv-fedjax/bin/python"), "--fedjax")
+
+
+def start_loop(
+    environment: Environment, script: str, words: Iterable[str], python: Path | None = None
+) -> subprocess.Popen[str] | None:
+    """The script beside this file with these arguments; None where there is no such environment and none was named."""
     if python is None:
-        if not TORCH.exists():
+        if not environment.python.exists():
             return None
-        python = TORCH
-    command = [str(python), str(Path(__file__).with_name(script)), *words]
+        python = environment.python
+    named = f"{environment.option} {python}"
+    command = [str(python), str(Path(__file__).parent / script), *words]
     try:
         loop = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     except OSError as error:
-        raise PolyfedError(f"--torch {python}: cannot be started: {error.strerror}") from None
+        raise PolyfedError(f"{named}: cannot be started: {error.strerror}") from None
     assert loop.stdout is not None
     if loop.stdout.readline().strip() != "ready":
-        raise PolyfedError(f"--torch {python}: this Python could not run the PyTorch loop")
+        end(loop)
+        raise PolyfedError(f"{named}: this Python could not run the {environment.framework} loop")
     return loop
 
 
-def ask(loop: subprocess.Popen[str]) -> float:
-    """The seconds of one more round."""
+def ask(loop: subprocess.Popen[str], question: str = "round") -> list[float]:
+    """The numbers of the loop's answer: of a round, its seconds."""
     assert loop.stdin is not None
     assert loop.stdout is not None
-    loop.stdin.write("round\n")
+    loop.stdin.write(f"{question}\n")
     loop.stdin.flush()
-    return float(loop.stdout.readline())
+    answer = loop.stdout.readline()
+    if not answer:
+        raise PolyfedError(f"{loop.args}: the loop ended before it answered")
+    return [float(word) for word in answer.split()]
+
+
+def end(loop: subprocess.Popen[str]) -> None:
+    """Close its input and wait until it has ended."""
+    try:
+        loop.communicate(timeout=60)
+    except subprocess.TimeoutExpired:
+        loop.kill()
+        loop.wait()

@@ -74,14 +74,17 @@ def made_bytes(apply: Callable[..., Any], params: Any, x: jax.ShapeDtypeStruct) 
 
 
 def _products(program: Any) -> int:
-    """Elementwise work is fused into its neighbours and does not count; a loop counts as often as it runs."""
+    """Elementwise work is fused into its neighbours and does not count; a loop counts as often as it runs.
+
+    Of branches, the platforms' ways to compute the same, the largest counts.
+    """
     total = 0
     for equation in program.eqns:
         if equation.primitive.name in ("dot_general", "concatenate", "conv_general_dilated"):
             total += sum(out.aval.size * out.aval.dtype.itemsize for out in equation.outvars)
         times = equation.params.get("length", 1) if equation.primitive.name == "scan" else 1
-        for inner in jaxprs_in_params(equation.params):
-            total += times * _products(inner)
+        inner = [times * _products(inner) for inner in jaxprs_in_params(equation.params)]
+        total += max(inner) if equation.primitive.name == "cond" else sum(inner)
     return total
 
 

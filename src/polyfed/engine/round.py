@@ -6,8 +6,10 @@ time, and keeps only the sum of their uploads; one `psum` adds the devices up.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any, NamedTuple
 
 import jax
@@ -28,6 +30,8 @@ from polyfed.trees import Tree
 
 ONE_EXCHANGE = 1 << 16
 """The most numbers that are copied into one vector to save exchanges between devices."""
+FEW = 8
+"""The most clients of a chunk whose uploads are added up one by one."""
 
 
 class Shard(NamedTuple):
@@ -227,7 +231,7 @@ class Round:
             done = Slots(fine, sent.silent, sent.bits)
             return (
                 Sums(
-                    jax.tree.map(lambda t, leaf: t + jnp.sum(keep(fine, leaf), axis=0), sums.values, sent.values),
+                    jax.tree.map(lambda t, leaf: t + add_up(keep(fine, leaf)), sums.values, sent.values),
                     sums.weight + jnp.sum(keep(fine, sent.weight)),
                     sums.uploads + jnp.sum(fine, dtype=sums.uploads.dtype),
                     jnp.maximum(sums.steps, jnp.max(keep(mine, sent.steps))),
@@ -408,6 +412,11 @@ def wire_bits(upload: Upload) -> int:
 def keep(mask: jax.Array, leaf: jax.Array) -> jax.Array:
     """Zero where the mask says so, whatever stood there: NaN too."""
     return select(mask, leaf, jnp.zeros_like(leaf))
+
+
+def add_up(leaf: jax.Array) -> jax.Array:
+    """The sum over a chunk's clients; of a few, one by one: on a CPU that is several times as fast as a reduction."""
+    return reduce(operator.add, leaf) if len(leaf) <= FEW else jnp.sum(leaf, axis=0)
 
 
 def select(mask: jax.Array, a: jax.Array, b: jax.Array) -> jax.Array:

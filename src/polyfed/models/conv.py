@@ -1,17 +1,20 @@
 """Convolutional networks whose weights may differ from client to client.
 
 A convolution is patches + one matrix product: under `vmap` over the clients' weights that stays a batched product,
-where XLA's own convolution turns into a grouped one, many times slower. So does the backward pass.
+where XLA's own convolution turns into a grouped one, many times slower. So does the backward pass. On a CPU the images
+go through all the convolutions a few at a time, so that their patches stay in the cache.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from polyfed.errors import PolyfedError
 from polyfed.models import checks
@@ -19,6 +22,8 @@ from polyfed.models.base import Model
 from polyfed.models.dense import ACTIVATIONS, Layer, affine, check_activation, dropout, he_layer
 
 PADDINGS = ("valid", "same")
+BLOCK_BYTES = 1 << 20
+"""On a CPU, the patches of the images that go through the convolutions together take at most so much."""
 
 
 @dataclass(frozen=True)
@@ -41,9 +46,11 @@ class Convolutional:
     def build(self, inputs: tuple[int, ...], outputs: int | None) -> Model:
         height, width, depth = self._image(inputs)
         kernels: list[tuple[int, int, int, int]] = []
+        widest = 0  # the most numbers that an image's patches have in any layer
         for channels, size, pool in zip(self.channels, self.kernel, self.pool, strict=True):
             kernels.append((size, size, depth, channels))
             margin = 0 if self.padding == "same" else size - 1
+            widest = max(widest, (height - margin) * (width - margin) * size * size * depth)
             height, width, depth = (height - margin) // pool, (width - margin) // pool, channels
             if min(height, width) < 1:
                 raise PolyfedError(f"{self.name}: images of shape {inputs} are too small for its convolutions")
@@ -56,12 +63,17 @@ class Convolutional:
             layers = [he_layer(k, shape) for k, shape in zip(keys, shapes, strict=True)]
             return {"conv": layers[: len(kernels)], "fc": layers[len(kernels) :]}
 
-        def forward(params: Any, x: jax.Array, key: jax.Array | None) -> jax.Array:
-            x = x.reshape(x.shape[0], *inputs[:2], -1)
-            for layer, size in zip(params["conv"], self.pool, strict=True):
+        def features(layers: list[Layer], x: jax.Array) -> jax.Array:
+            for layer, size in zip(layers, self.pool, strict=True):
                 x = convolve(x, layer["w"], self.padding) + layer["b"]
                 x = max_pool(activation(x), size) if self.activation == "gelu" else activation(max_pool(x, size))
-            x = dropout(x.reshape(x.shape[0], -1), self.dropout[0], key, 0)
+            return x.reshape(x.shape[0], -1)
+
+        def forward(params: Any, x: jax.Array, key: jax.Array | None) -> jax.Array:
+            x = x.reshape(x.shape[0], *inputs[:2], -1)
+            together = BLOCK_BYTES // (widest * x.dtype.itemsize)
+            x = lax.platform_dependent(params["conv"], x, cpu=in_blocks(features, together), default=features)
+            x = dropout(x, self.dropout[0], key, 0)
             for number, layer in enumerate(params["fc"][:-1], start=1):
                 x = dropout(activation(affine(layer, x)), self.dropout[1], key, number)
             return affine(params["fc"][-1], x)
@@ -80,11 +92,32 @@ class Convolutional:
         return inputs[0], inputs[1], inputs[2] if len(inputs) == 3 else 1
 
 
+def in_blocks(function: Callable[[Any, jax.Array], jax.Array], most: int) -> Callable[[Any, jax.Array], jax.Array]:
+    """The same function, of as many rows at a time as divide their number, at most `most`."""
+
+    def blocked(params: Any, x: jax.Array) -> jax.Array:
+        rows = x.shape[0]
+        size = max((n for n in range(1, min(rows, most) + 1) if rows % n == 0), default=1)
+        if size >= rows:
+            return function(params, x)
+        found = lax.map(lambda block: function(params, block), x.reshape(-1, size, *x.shape[1:]))
+        return found.reshape(rows, *found.shape[2:])
+
+    return blocked
+
+
 def convolve(x: jax.Array, w: jax.Array, padding: str = "valid") -> jax.Array:
     """The cross-correlation of images (rows, height, width, in) with w (height, width, in, out), stride 1."""
-    high, wide, _, out = w.shape
+    high, wide = w.shape[:2]
     if padding == "same":
         x = jnp.pad(x, ((0, 0), ((high - 1) // 2, high // 2), ((wide - 1) // 2, wide // 2), (0, 0)))
+    return _convolve(x, w)
+
+
+@partial(jax.checkpoint, prevent_cse=False)
+def _convolve(x: jax.Array, w: jax.Array) -> jax.Array:
+    """A backward pass makes the patches again: in the cache, that takes less than to keep them."""
+    high, wide, _, out = w.shape
     rows, height, width = x.shape[0], x.shape[1] - high + 1, x.shape[2] - wide + 1
     shifted = [x[:, i : i + height, j : j + width] for i in range(high) for j in range(wide)]
     patches = jnp.concatenate(shifted, axis=-1).reshape(rows * height * width, -1)
