@@ -111,10 +111,12 @@ class Measure:
 
 def deployed(round: Round, method: Algorithm, server: Server, state: State, client: jax.Array, data: Data) -> Tree:
     """The model that a client deploys: from its state or, where the method says so, adapted to its training rows."""
-    if not method.deploys_adapted:
+    if not method.deploys_adapted and method.refine is None:
         return method.personal(server, state)
     key = randomness.client_key(randomness.purpose_key(data.seed, Purpose.FINETUNE), data.client_ids[client])
-    return method.adapt(server, round.objective(data, client, 0), key)
+    f = round.objective(data, client, 0)
+    model = method.adapt(server, f, key) if method.deploys_adapted else method.personal(server, state)
+    return model if method.refine is None else method.refine(model, f, key)
 
 
 def deploys_shared(method: Algorithm, server: Server, state: State) -> bool:
