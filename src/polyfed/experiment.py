@@ -265,7 +265,8 @@ def _deployed(row: dict[str, Any], method: Method) -> dict[str, Any]:
 def _write_outcome(folder: Path, config: Config, method: Method, result: Result, metrics: Metrics, order: int) -> None:
     simulation, problem = result.simulation, config.problem
     shares = None if method.finetune else simulation.own_share
-    write_csv(folder / "clients.csv", evaluate.client_rows(problem, metrics, shares))
+    weights = simulation.server_weights
+    write_csv(folder / "clients.csv", evaluate.client_rows(problem, metrics, shares, weights))
     if config.run.save_models:
         _write_models(folder / "models", simulation)
         finetune = config.finetune(method.algorithm) if method.finetune else None
@@ -288,7 +289,7 @@ def _write_outcome(folder: Path, config: Config, method: Method, result: Result,
         "chunk": simulation.programs.round.chunk,
         "excluded": simulation.excluded,
         "diverged": result.diverged is not None,
-        **evaluate.summarize(problem, metrics),
+        **evaluate.summarize(problem, metrics, weights),
     }
     write_text(folder / "summary.json", json.dumps(plain(summary), indent=1) + "\n")
 

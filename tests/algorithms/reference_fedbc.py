@@ -30,11 +30,12 @@ def fedbc(
     momentum=0.0,
     inner=None,
     seed=0,
-    start=None,
+    start: Any = None,
 ) -> dict[str, Any]:
     """z, x_i, lambda_i, gamma_i and the participants' shares of each round; `inner` = (J, alpha) is Per-FedBC."""
     clients = clients_of(problem)
-    z, x = start, [start.copy() for _ in clients]
+    z: Any = start
+    x = [start.copy() for _ in clients]
     lam, gamma = np.full(len(clients), multiplier), np.array(tolerance, float)
     shares = []
     for r in range(rounds):

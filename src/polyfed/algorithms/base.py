@@ -39,8 +39,9 @@ class Upload:
 
     The server receives the sum over clients of `weight * values`, and of `weight`. A weight that is a plain number is
     the same for all and need not travel: the server counts the uploads. `bits` is what a message takes in all that is
-    not sent as it stands; without it, what is there is counted. `steps` is the number of local iterations: bookkeeping,
-    which does not travel. A `silent` client neither sends nor receives; its values must be zero.
+    not sent as it stands; without it, what is there is counted. `steps` is the number of local iterations, `emphasis`
+    how much the client counts in the server's step, where that is not its weight: bookkeeping, which does not travel.
+    A `silent` client neither sends nor receives; its values must be zero.
     """
 
     values: Tree
@@ -48,6 +49,7 @@ class Upload:
     bits: jax.Array | None = None
     steps: jax.Array | int = 1
     silent: jax.Array | bool = False
+    emphasis: jax.Array | None = None
 
 
 @jax.tree_util.register_dataclass

@@ -82,16 +82,19 @@ class Tally(NamedTuple):
     """bits of compressed uploads; others are counted from their shapes"""
     empty: jax.Array
     """rounds in which clients took part, but no upload was finite"""
+    shares: jax.Array
+    """per client: its share of the server's average, summed over the rounds"""
 
     @classmethod
-    def zero(cls) -> Tally:
+    def zero(cls, population: int) -> Tally:
         zero = jnp.zeros((), jnp.int32)
-        return cls(zero, zero, zero, Wide.zero(), zero)
+        return cls(zero, zero, zero, Wide.zero(), zero, jnp.zeros(population, jnp.result_type(float)))
 
     def everywhere(self) -> Tally:
         """The devices' tallies as one. `iterations` and `empty` are the same on all of them."""
-        participants, newcomers, bits = lax.psum((self.participants, self.newcomers, self.bits), AXIS)
-        return Tally(participants, newcomers, self.iterations, bits, self.empty)
+        summed = (self.participants, self.newcomers, self.bits, self.shares)
+        participants, newcomers, bits, shares = lax.psum(summed, AXIS)
+        return Tally(participants, newcomers, self.iterations, bits, self.empty, shares)
 
 
 class Carry(NamedTuple):
@@ -112,6 +115,7 @@ class Contribution(NamedTuple):
     steps: jax.Array
     bits: jax.Array
     silent: jax.Array
+    emphasis: jax.Array
 
 
 @dataclass(frozen=True)
@@ -131,7 +135,7 @@ class Round:
 
     def stretch(self, method: Algorithm, carry: Carry, data: Data, first: jax.Array, count: jax.Array) -> Carry:
         """Run `count` rounds from round `first` on, inside the devices' `shard_map`."""
-        begun = carry._replace(excluded=jnp.zeros_like(carry.excluded), tally=Tally.zero())
+        begun = carry._replace(excluded=jnp.zeros_like(carry.excluded), tally=Tally.zero(self.layout.population))
         ended = lax.fori_loop(first, first + count, lambda number, c: self(method, c, data, number), begun)
         return ended._replace(excluded=carry.excluded + lax.psum(ended.excluded, AXIS), tally=ended.tally.everywhere())
 
@@ -148,7 +152,7 @@ class Round:
             return contribution(upload), state
 
         total, states, good = self._sum(work, clients, taken, states, data.blocks)
-        whole, steps = self._everywhere(total, good)
+        whole, steps, emphasis = self._everywhere(total, good)
         server = trees.where(whole.count > 0, method.update(carry.server, whole), carry.server)
         newcomers = jnp.zeros((), jnp.int32)
         if method.absorb is not None:
@@ -158,13 +162,14 @@ class Round:
         return Carry(
             server,
             states if self.sampling.full else store.put(carry.clients, all_clients, all_taken, states),
-            self._exclude(carry.excluded, clients, taken & ~good),
+            self._count(carry.excluded, clients, (taken & ~good).astype(jnp.int32)),
             Tally(
                 tally.participants + jnp.sum(taken & ~total.silent, dtype=jnp.int32),
                 tally.newcomers + newcomers,
                 tally.iterations + steps,
                 tally.bits.plus(total.bits),
                 tally.empty + ((whole.count == 0) & jnp.any(all_taken)),
+                self._count(tally.shares, clients, keep(good, total.emphasis) / jnp.where(emphasis > 0, emphasis, 1)),
             ),
         )
 
@@ -220,22 +225,27 @@ class Round:
         again = ordered[jnp.searchsorted(ordered, clients).clip(0, ordered.size - 1)] == clients
         return jnp.sum(taken & ~again, dtype=jnp.int32)
 
-    def _everywhere(self, total: Contribution, good: jax.Array) -> tuple[Total, jax.Array]:
-        """All devices' uploads added up, and the most steps that any client took.
+    def _everywhere(self, total: Contribution, good: jax.Array) -> tuple[Total, jax.Array, jax.Array]:
+        """All devices' uploads added up, the most steps that any client took, and the sum of their emphases.
 
         Devices wait for each other in every exchange, so a small model's numbers all travel in one.
         """
         real = total.weight.dtype
         mine = jnp.arange(self.layout.devices) == lax.axis_index(AXIS)
-        numbers = (total.weight, jnp.sum(good, dtype=real), jnp.where(mine, total.steps.astype(real), 0))
+        numbers = (
+            total.weight,
+            jnp.sum(good, dtype=real),
+            jnp.where(mine, total.steps.astype(real), 0),
+            jnp.sum(keep(good, total.emphasis)),
+        )
         leaves = jax.tree.leaves(total.values)
         if trees.count(total.values) <= ONE_EXCHANGE and all(leaf.dtype == real for leaf in leaves):
             flat, unravel = ravel_pytree((total.values, numbers))
-            values, (weight, count, steps) = unravel(lax.psum(flat, AXIS))
+            values, (weight, count, steps, emphasis) = unravel(lax.psum(flat, AXIS))
         else:
-            values, (weight, count, steps) = lax.psum((total.values, numbers), AXIS)
+            values, (weight, count, steps, emphasis) = lax.psum((total.values, numbers), AXIS)
         population = jnp.asarray(self.layout.population, jnp.int32)
-        return Total(values, weight, count.astype(jnp.int32), population), jnp.max(steps).astype(jnp.int32)
+        return Total(values, weight, count.astype(jnp.int32), population), jnp.max(steps).astype(jnp.int32), emphasis
 
     def _sum(
         self,
@@ -248,7 +258,11 @@ class Round:
         """Run `work` on this device's clients, chunk by chunk, and keep the sum of what they send."""
         one, _ = jax.eval_shape(work, clients[0], *jax.tree.map(lambda leaf: leaf[0], (states, blocks)))
         zero: Contribution = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), one)
-        zero = zero._replace(bits=jnp.zeros(self.slots, jnp.uint32), silent=jnp.zeros(self.slots, bool))
+        zero = zero._replace(
+            bits=jnp.zeros(self.slots, jnp.uint32),
+            silent=jnp.zeros(self.slots, bool),
+            emphasis=jnp.zeros(self.slots, zero.emphasis.dtype),
+        )
 
         def body(
             index: jax.Array, carry: tuple[Contribution, State, jax.Array]
@@ -268,6 +282,7 @@ class Round:
                     jnp.maximum(total.steps, jnp.max(keep(mine, sent.steps))),
                     self._fill(total.bits, mine, sent.bits, first),
                     self._fill(total.silent, mine, sent.silent, first),
+                    self._fill(total.emphasis, mine, sent.emphasis, first),
                 ),
                 update_tree(states, jax.tree.map(lambda n, o: select(fine, n, o), new, old), first),
                 lax.dynamic_update_slice_in_dim(good, seen, first, 0),
@@ -301,13 +316,13 @@ class Round:
 
         return lax.fori_loop(0, self._pieces(good), body, states)
 
-    def _exclude(self, excluded: jax.Array, clients: jax.Array, bad: jax.Array) -> jax.Array:
-        """This device's count of refused updates, with those of its slots added."""
+    def _count(self, counts: jax.Array, clients: jax.Array, new: jax.Array) -> jax.Array:
+        """This device's count for every client, with the new ones of its slots added."""
         if not self.sampling.full:
-            return excluded.at[clients].add(bad.astype(jnp.int32))
+            return counts.at[clients].add(new)
         place = jnp.arange(self.layout.population) - clients[0]
         mine = (place >= 0) & (place < self.slots)
-        return excluded + (mine & bad[jnp.where(mine, place, 0)])
+        return counts + keep(mine, new[jnp.where(mine, place, 0)])
 
     def _fill(self, values: jax.Array, mine: jax.Array, new: jax.Array, first: jax.Array) -> jax.Array:
         """The slots' values with those of one chunk put in."""
@@ -344,14 +359,16 @@ def over_clients(function: Callable[..., Any], layout: Layout, chunk: int, state
 
 def contribution(upload: Upload) -> Contribution:
     """An upload, multiplied by its weight."""
-    weight = upload.weight
+    weight, real = upload.weight, jnp.result_type(float)
     plain = isinstance(weight, int | float) and weight == 1
+    emphasis = jnp.asarray(weight if upload.emphasis is None else upload.emphasis, real)
     return Contribution(
         upload.values if plain else trees.scale(weight, upload.values),
-        jnp.asarray(weight, jnp.result_type(float)),
+        jnp.asarray(weight, real),
         jnp.asarray(upload.steps, jnp.int32),
         jnp.where(upload.silent, 0, jnp.asarray(0 if upload.bits is None else upload.bits)).astype(jnp.uint32),
         jnp.asarray(upload.silent, bool),
+        jnp.where(upload.silent, 0, emphasis),
     )
 
 

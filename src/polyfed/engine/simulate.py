@@ -16,6 +16,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from polyfed import fairness
 from polyfed.algorithms.base import Algorithm
 from polyfed.engine import checkpoint as checkpoints
 from polyfed.engine.measure import FineTune
@@ -147,7 +148,7 @@ def _row(simulation: Simulation, finetune: FineTune | None, distance: Distance |
     }
     if distance is not None:
         row |= distance(simulation.global_params)
-    return row | _means(metrics)
+    return row | _means(metrics) | _disparity(simulation.problem, metrics)
 
 
 def _distance(simulation: Simulation) -> Distance | None:
@@ -167,6 +168,18 @@ def _means(metrics: Metrics) -> dict[str, float]:
         for split, found in splits.items()
         for metric, values in found.items()
         if metric != "ridge"
+    }
+
+
+def _disparity(problem: Problem, metrics: Metrics) -> dict[str, float | None]:
+    """How unequal the clients are served, by the metric on test rows (training rows where there are none)."""
+    metric, rows = problem.loss.metric_name, np.asarray(problem.federation.train.sizes)
+    split = "test" if "test" in metrics["personal"] else "train"
+    found = {model: fairness.disparity(splits[split][metric], rows) for model, splits in metrics.items()}
+    return {
+        f"{model}_{split}_{metric}_{name}": values[name]
+        for model, values in found.items()
+        for name in fairness.OVER_ROUNDS
     }
 
 

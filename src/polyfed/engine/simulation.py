@@ -53,6 +53,7 @@ class Simulation:
         self.layout = layout(len(problem), devices)
         self.round = self.iterations = self.bits_up = self.bits_down = self.empty_rounds = 0
         self.seconds = 0.0
+        self._shares = np.zeros(len(problem))
         with precision(dtype):
             traced = as_traced(method)
             whole = self.sampling.full and getattr(method, "batch", "full") == "full"
@@ -64,7 +65,7 @@ class Simulation:
                 self._everywhere(traced.init_server(params)),
                 self._stacked(traced.init_client(params)),
                 self._everywhere(np.zeros(len(problem), np.int32)),
-                self._everywhere(Tally.zero()),
+                self._everywhere(Tally.zero(len(self.problem))),
             )
             self.wire_up, self.wire_down, self.personalizes = self._facts()
 
@@ -89,6 +90,7 @@ class Simulation:
         self.bits_up += self.wire_up * int(tally.participants) + int(tally.bits)
         self.bits_down += self.wire_down * received
         self.empty_rounds += int(tally.empty)
+        self._shares += tally.shares
 
     def measure(self, finetune: FineTune | None = None) -> Metrics:
         """Every client's metrics: of its personal and the global model, or of the fine-tuned one."""
@@ -152,12 +154,19 @@ class Simulation:
         with precision(self.dtype):
             return np.asarray(self.programs.own_share(self._carry.clients))[: len(self.problem)]
 
+    @property
+    def server_weights(self) -> np.ndarray | None:
+        """Each client's share of all the server's averages so far: they add up to 1. None where nothing is averaged."""
+        total = float(np.sum(self._shares))
+        return self._shares / total if total > 0 and hasattr(self._carry.server, "params") else None
+
     def state(self) -> dict[str, Any]:
         """All that a checkpoint must keep, apart from the counters; the same for any number of devices."""
         return {
             "server": self.server,
             "clients": self.client_state,
             "excluded": np.asarray(self._carry.excluded),
+            "shares": self._shares,
         }
 
     def restore(self, state: dict[str, Any], counters: dict[str, int], seconds: float) -> None:
@@ -168,11 +177,12 @@ class Simulation:
                 self._everywhere(state["server"]),
                 jax.device_put(jax.tree.map(np.copy, clients), self.layout.by_client),
                 self._everywhere(state["excluded"]),
-                self._everywhere(Tally.zero()),
+                self._everywhere(Tally.zero(len(self.problem))),
             )
         for name in COUNTERS:
             setattr(self, name, counters[name])
         self.seconds = seconds
+        self._shares = np.array(state["shares"])
 
     @property
     def counters(self) -> dict[str, int]:
