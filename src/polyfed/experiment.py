@@ -67,8 +67,8 @@ def _say_notes(config: Config, options: Options) -> None:
 
 
 def compare(config: Config, folder: Path, options: Options) -> list[RunRecord]:
-    """Run every method of the config with every seed; write the table (CSV, Markdown, LaTeX) and one report."""
-    from polyfed.report import write_report, write_table
+    """Run every method of the config with every seed; write the tables (CSV, Markdown, LaTeX) and one report."""
+    from polyfed.report import write_fairness, write_report, write_table
 
     _say_notes(config, options)
     seeds = config.run.seeds or (config.run.seed,)
@@ -83,6 +83,7 @@ def compare(config: Config, folder: Path, options: Options) -> list[RunRecord]:
             records[index, seed] = _run_one(config, method, seed, place, options, yardstick, order=index)
     found = [records[index, seed] for index in range(len(config.methods)) for seed in seeds]
     write_table(found, folder)
+    write_fairness(found, folder)
     write_report(found, folder / "report.html", title=f"{len(config.methods)} methods compared")
     return found
 
@@ -133,6 +134,7 @@ def _run_one(
             devices=settings.devices,
             chunk=settings.chunk,
             finetune=finetune,
+            adapt_on_test=settings.adapt_on_test,
             progress=on_progress,
         )
         journal.open()
@@ -289,9 +291,16 @@ def _write_outcome(folder: Path, config: Config, method: Method, result: Result,
         "chunk": simulation.programs.round.chunk,
         "excluded": simulation.excluded,
         "diverged": result.diverged is not None,
+        "adapted_on_test": adapts_on_test(simulation, method),
         **evaluate.summarize(problem, metrics, weights),
     }
     write_text(folder / "summary.json", json.dumps(plain(summary), indent=1) + "\n")
+
+
+def adapts_on_test(simulation: Simulation, method: Method) -> bool:
+    """Whether what clients deploy was measured after steps on the rows that it is judged by."""
+    adapts = simulation.method.deploys_adapted or getattr(simulation.method, "adapt_steps", 0) > 0 or method.finetune
+    return simulation.adapt_on_test and adapts
 
 
 def _write_models(folder: Path, simulation: Simulation) -> None:

@@ -12,7 +12,8 @@ import pytest
 import polyfed as pf
 from polyfed.engine.simulation import Simulation
 from tests.algorithms import reference_fedbc as reference
-from tests.algorithms.reference import clients_of
+from tests.algorithms.reference import Client, clients_of
+from tests.algorithms.reference_personal import loss
 from tests.algorithms.test_apfl import INIT, SEED, START, cohort, matrix
 
 A = pf.algorithms
@@ -276,3 +277,19 @@ def test_refusals_name_the_hyper_parameter(problem, cls, options, sentence) -> N
 def test_refusals_of_fedbc(problem, options, sentence) -> None:
     with pytest.raises(pf.PolyfedError, match=sentence):
         Simulation(problem, A.FedBC(**options))
+
+
+def test_the_published_protocol_adapts_on_test_rows_only_where_it_is_asked_for(problem) -> None:
+    """One step from x_i on the client's test rows, in what is measured; the deployed models stay as they were."""
+    method = A.FedBC(**FULL, adapt_steps=1, adapt_lr=0.7)
+    honest, leaking = run(problem, method), run(problem, method, adapt_on_test=True)
+    np.testing.assert_array_equal(honest.personal(1)["w"], leaking.personal(1)["w"])
+    losses = leaking.measure()["personal"]["test"]["loss"]
+    assert np.abs(losses - honest.measure()["personal"]["test"]["loss"]).min() > 1e-4
+    x, y = problem.federation.test.of(1)
+    f = Client(x, y, 3, problem.l2)
+    own = one(leaking.client_state.own, 1)
+    adapted = own - 0.7 * f.grad(own)
+    assert losses[1] == pytest.approx(loss(f, adapted) - 0.5 * problem.l2 * np.sum(adapted**2), abs=1e-10)
+    with pytest.raises(pf.PolyfedError, match="adapt_on_test needs test rows of every client"):
+        Simulation(quadratic_problem()[0], method, adapt_on_test=True)

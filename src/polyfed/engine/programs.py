@@ -87,16 +87,16 @@ class Programs:
         )
         return program(self.method, clients, self.data)
 
-    def measure(self, server: Server, clients: State, finetune: FineTune | None = None) -> Any:
-        """Metrics of every client: {model: {split: Metrics}}."""
+    def measure(self, server: Server, clients: State, finetune: FineTune | None = None, on_test: bool = False) -> Any:
+        """Metrics of every client: {model: {split: Metrics}}; `on_test`: adapted on test rows."""
         rate = None
         if finetune is not None:  # its stepsize is an input: another one compiles nothing anew
             rate = jnp.asarray(finetune.lr, jnp.result_type(float))
             finetune = replace(finetune, lr=0.0)
-        measure = Measure(self.round, self.measure_chunk, self.longest, finetune)
+        measure = Measure(self.round, self.measure_chunk, self.longest, finetune, on_test)
         arguments = (self.method, server, clients, self.data, self.splits, rate)
         program = self.compiled(
-            ("measure", self.round, self.measure_chunk, finetune),
+            ("measure", self.round, self.measure_chunk, finetune, on_test),
             measure,
             (P(), P(), P(AXIS), DATA, P(), P()),
             P(AXIS),

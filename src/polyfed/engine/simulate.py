@@ -51,6 +51,7 @@ def simulate(
     devices: int | Sequence[Any] | None = None,
     chunk: int | None = None,
     finetune: FineTune | None = None,
+    adapt_on_test: bool = False,
     progress: Progress | None = None,
 ) -> Result:
     """Train `algorithm` on `problem` for some rounds, every client in this process.
@@ -61,6 +62,8 @@ def simulate(
     `checkpoint`: a folder to write checkpoints to, every `checkpoint_every` rounds, on Ctrl-C and at the end.
     `resume`: such a folder to go on from, with results that are the same to the last bit.
     `finetune`: also evaluate the global model after each client has fine-tuned it.
+    `adapt_on_test`: measure adapted and fine-tuned models after steps on TEST rows, which leaks their labels; for
+    reproducing papers that do so. Training, and the models that are kept, do not change.
     `devices`, `chunk`: override the engine's choice; no result changes beyond rounding.
     """
     for name, value in (("rounds", rounds), ("eval_every", eval_every), ("checkpoint_every", checkpoint_every)):
@@ -76,10 +79,13 @@ def simulate(
         dtype=dtype,
         devices=devices,
         chunk=chunk,
+        adapt_on_test=adapt_on_test,
     )
     identity = (
         run_identity(problem, simulation.method, participation, seed, init, dtype) if resume or checkpoint else {}
     )
+    if identity and adapt_on_test:
+        identity["adapt_on_test"] = True
     rows = (
         checkpoints.kept_rows(_resumed(simulation, Path(resume), identity), eval_every, rounds)
         if resume is not None

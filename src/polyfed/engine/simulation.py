@@ -40,6 +40,7 @@ class Simulation:
         dtype: DType = "float32",
         devices: int | Sequence[Any] | None = None,
         chunk: int | None = None,
+        adapt_on_test: bool = False,
     ) -> None:
         if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**32:
             raise PolyfedError(f"seed must be a whole number from 0 to 2^32 - 1, found {seed!r}")
@@ -47,7 +48,9 @@ class Simulation:
         if method.resolve is not None:
             method = method.resolve(problem)
         _check_lengths(method, len(problem))
-        self.problem, self.method, self.seed = problem, method, seed
+        if adapt_on_test and not np.all(problem.federation.test.sizes):
+            raise PolyfedError("adapt_on_test needs test rows of every client, and some have none")
+        self.problem, self.method, self.seed, self.adapt_on_test = problem, method, seed, adapt_on_test
         self.dtype: DType = dtype
         self.sampling = sampling(participation, len(problem))
         self.layout = layout(len(problem), devices)
@@ -97,7 +100,8 @@ class Simulation:
         if finetune is not None and self.global_params is None:
             raise PolyfedError(f"{self.method.name} has no global model to fine-tune")
         with precision(self.dtype):
-            found = jax.device_get(self.programs.measure(self._carry.server, self._carry.clients, finetune))
+            arguments = (self._carry.server, self._carry.clients, finetune, self.adapt_on_test)
+            found = jax.device_get(self.programs.measure(*arguments))
         metrics = as_metrics(found, self.problem)
         if "global" in metrics and "personal" not in metrics:
             metrics = {"personal": metrics["global"], **metrics}
