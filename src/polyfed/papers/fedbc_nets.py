@@ -22,9 +22,9 @@ IMAGES = (
 )
 DIFFERENCES = (
     "Every method is tuned by validation rows with the same number of candidates, once per table, at C = 2 and "
-    "exponent 1.3, and the choice is used in all its cells. Batches have 50 rows and there are 50 rounds; the paper does not "
-    "give the rounds. Figures are of the last round. FedAvg is shown with weights by size, as in the paper, and with "
-    "uniform ones. Local steps are plain SGD (the published code has momentum 0.5)."
+    "exponent 1.3, and the choice is used in all its cells. Batches have 50 rows and there are 50 rounds; the "
+    "paper gives no rounds. Figures are of the last round. FedAvg is shown with weights by size, as in the paper, "
+    "and with uniform ones. Local steps are plain SGD (the published code has momentum 0.5)."
 )
 LOCALLY = (
     " Adapted models take their step on training rows. The paper's protocol, a step on a batch of test rows, leaks "
