@@ -171,7 +171,7 @@ def fig3(quick: bool, progress: Progress) -> Outcome:
     loss = [style.Curve(n, *curve(found[task, n], "global_train_loss"), palette[n]) for n in GLOBAL]
     sizes, multipliers = _last_multipliers(ours)
     order = np.argsort(sizes)
-    scatter = [style.Curve("FedBC", sizes[order], multipliers[order], palette["FedBC"], "", "o")]
+    scatter = [style.Curve("FedBC", sizes[order], multipliers[order], palette["FedBC"], " ", "o")]
     panels = [
         style.Panel("training loss", loss, "training loss"),
         style.Panel("weight in the average", weight_lines(ours), "weight"),

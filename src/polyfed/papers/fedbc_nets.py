@@ -37,8 +37,9 @@ ADAPTED = ("Per-FedAvg", "FedBC-FineTune", "Per-FedBC")
 def images(dataset: str, C: int, exponent: float, epochs: int, quick: bool) -> Task:
     classes = tuple(fedbc_classes(dataset, C, exponent))
     given = options(partition="power_law", exponent=exponent, classes=classes, clients=20, test=0.2, validation=0.1)
-    rounds = 4 if quick else 50
-    return Task(dataset, given, NETS[dataset], epochs, rounds, every=rounds, batch=200 if quick else 50)
+    if quick:
+        return Task(dataset, given, NETS[dataset], epochs, rounds=2, every=2, batch=200, cohort=3)
+    return Task(dataset, given, NETS[dataset], epochs, rounds=50, every=50, batch=50)
 
 
 def cells(dataset: str, epochs: int, quick: bool) -> dict[tuple[int, float], Task]:
@@ -82,7 +83,13 @@ def _outcome(
     claims: Any,
 ) -> Outcome:
     task = next(iter(tasks.values()))
-    facts = {"clients": 20, "clients per round": COHORT, "E": task.epochs, "batch": task.batch, "rounds": task.rounds}
+    facts = {
+        "clients": 20,
+        "clients per round": task.cohort,
+        "E": task.epochs,
+        "batch": task.batch,
+        "rounds": task.rounds,
+    }
     return Outcome(
         rows=[
             {"C": C, "exponent": exponent, **row}
@@ -244,7 +251,7 @@ def _local_claims(found: Found, tasks: Mapping[tuple[int, float], Task]) -> list
 )
 def table9(quick: bool, progress: Progress) -> Outcome:
     """A two-layer LSTM."""
-    given = options(clients=12 if quick else 138, **({"stride": 80} if quick else {}))
+    given = options(clients=5 if quick else 138, **({"stride": 400} if quick else {}))
     rounds = 2 if quick else 50
     tasks = [
         Task("shakespeare", given, "lstm", e, rounds, rounds, 20 if quick else 50) for e in ((1,) if quick else (1, 5))

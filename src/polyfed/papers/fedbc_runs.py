@@ -29,7 +29,7 @@ MODELS: dict[str, Callable[[], Any]] = {
     "lstm": models.lstm,
 }
 SNAPSHOTS = (1, 50, 100, 200)
-"""The rounds after which the multipliers are kept (Fig. 7e)."""
+"""The rounds after which the multipliers are kept (Fig. 7e), beside the last."""
 RATES = [0.01, 0.03, 0.1, 0.3]
 
 
@@ -114,7 +114,7 @@ def trace(task: Task, label: str, judged: str, chosen: Options, seed: int, leak:
     rows, kept, before = [], {}, np.zeros(len(problem))
     for round in range(1, task.rounds + 1):
         simulation.advance(1)
-        if round in SNAPSHOTS and hasattr(simulation.client_state, "bond"):
+        if round in (*SNAPSHOTS, task.rounds) and hasattr(simulation.client_state, "bond"):
             kept[round] = np.asarray(simulation.client_state.bond.multiplier)
         if round % task.every and round != task.rounds:
             continue
