@@ -45,6 +45,7 @@ WORDS = {
     "bool": "true or false",
     "Schedule": "number or [schedule]({up}config.md#schedules)",
     "ServerOptimizer": "name of an Optax optimiser",
+    "Optimizer": "name of an Optax optimiser",
     "tuple[int, ...]": "list of whole numbers",
     "Any": "number or table",
 }

@@ -15,6 +15,7 @@ import polyfed as pf
 from polyfed.bench.convex import METHODS, Speed, bench_convex
 from polyfed.bench.engine import FLOPS, Figures
 from polyfed.bench.loops import TORCH
+from polyfed.bench.methods import bench_methods
 from polyfed.bench.neural import (
     FEDJAX_AVERAGING,
     MIXING,
@@ -43,6 +44,17 @@ def test_the_command_prints_a_share_of_the_machines_rate() -> None:
     command = [sys.executable, "-m", "polyfed", "bench", "engine", "--repeat", "1", "--no-memory", "--json"]
     found = json.loads(subprocess.run(command, capture_output=True, text=True, check=True, timeout=300).stdout)
     assert 0 < found["share_of_matrix_product"] < 2
+
+
+def test_methods_are_set_beside_fedavg_in_the_same_run() -> None:
+    found = bench_methods(["fedbc"], repeat=1, rows=20)
+    assert [cost.method for cost in found] == ["fedavg", "fedbc"]
+    assert found[0].times_fedavg == 1
+    assert found[1].as_dict()["times_fedavg"] == pytest.approx(found[1].round_seconds / found[0].round_seconds)
+    with pytest.raises(pf.PolyfedError, match="flixx"):
+        bench_methods(["flixx"], repeat=1, rows=20)
+    with pytest.raises(pf.PolyfedError, match="scaffnew has no local_epochs"):
+        bench_methods(["scaffnew"], repeat=1, rows=20)
 
 
 def test_a_python_without_pytorch_is_refused() -> None:

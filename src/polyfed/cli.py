@@ -300,6 +300,26 @@ def bench_convex_command(
     out.print(table)
 
 
+@bench_app.command("methods")
+def bench_methods_command(
+    method: Annotated[list[str] | None, typer.Option(help="Methods beside FedAvg; may be repeated.")] = None,
+    repeat: Annotated[int, typer.Option(help="Repetitions of each measurement.")] = 5,
+    as_json: AsJson = False,
+) -> None:
+    """A round of 20 devices x 5 epochs on an MLP of MNIST's shape: FedProx, FedBC or others beside FedAvg."""
+    from polyfed.bench import bench_methods
+    from polyfed.bench.methods import METHODS
+
+    found = [cost.as_dict() for cost in bench_methods(method or METHODS, repeat)]
+    if as_json:
+        print(json.dumps(found, indent=1))
+        return
+    table = Table("method", "s/round", "times FedAvg", box=None, pad_edge=False)
+    for row in found:
+        table.add_row(row["method"], f"{row['round_seconds']:.3g}", f"{row['times_fedavg']:.3f}")
+    out.print(table)
+
+
 @bench_app.command("neural")
 def bench_neural_command(
     chunk: Annotated[list[int] | None, typer.Option(help="Clients side by side; may be repeated.")] = None,

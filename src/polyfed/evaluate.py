@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from polyfed import fairness
 from polyfed.engine.simulation import Metrics
 from polyfed.problem import Problem
 
@@ -42,16 +43,19 @@ def share_better(values: np.ndarray, than: np.ndarray, metric: str) -> float | N
     return float(np.mean(better[both]))
 
 
-def summarize(problem: Problem, metrics: Metrics) -> dict[str, Any]:
+def summarize(problem: Problem, metrics: Metrics, weights: np.ndarray | None = None) -> dict[str, Any]:
     """The figures of a summary: every model on every split over all clients, and the shares of clients better off.
+
+    `weights` are the clients' shares of the server's averages.
 
     Better off is judged by the loss's metric of the deployed model on test rows (training rows where there are none).
     """
     federation, metric = problem.federation, problem.loss.metric_name
+    rows = np.asarray(federation.train.sizes)
     models = {
         model: {
             split: {
-                name: spread(values, np.asarray(federation.split(split).sizes), name)
+                name: spread(values, np.asarray(federation.split(split).sizes), name) | fairness.disparity(values, rows)
                 for name, values in found.items()
                 if name != "ridge"
             }
@@ -68,6 +72,7 @@ def summarize(problem: Problem, metrics: Metrics) -> dict[str, Any]:
 
     return {
         "models": models,
+        "attention": None if weights is None else fairness.attention(weights, rows),
         "better_than_alone": better("alone"),
         "better_than_global": better("global"),
         "figure": f"{metric} of the model that each client deploys, on its own {split} rows, at the last round, "
@@ -75,12 +80,19 @@ def summarize(problem: Problem, metrics: Metrics) -> dict[str, Any]:
     }
 
 
-def client_rows(problem: Problem, metrics: Metrics, own_share: np.ndarray | None) -> list[dict[str, Any]]:
-    """A row per client: sizes, the share of its own model, and every metric of every model; None where not measured."""
+def client_rows(
+    problem: Problem, metrics: Metrics, own_share: np.ndarray | None, weights: np.ndarray | None = None
+) -> list[dict[str, Any]]:
+    """A row per client, None where not measured.
+
+    Sizes, the share of its own model in what it deploys, its share of the server's averages, and every metric of every
+    model.
+    """
     federation = problem.federation
     sizes = {f"{split}_rows": federation.split(split).sizes for split in ("train", "validation", "test")}
     columns: dict[str, Any] = {"client": federation.clients, **sizes}
     columns["own_share"] = [None] * len(problem) if own_share is None else own_share
+    columns["server_weight"] = [None] * len(problem) if weights is None else weights
     for model in MODELS:
         for split, found in metrics.get(model, {}).items():
             for metric, values in found.items():

@@ -69,8 +69,8 @@ def _say_notes(config: Config, options: Options) -> None:
 
 
 def compare(config: Config, folder: Path, options: Options) -> list[RunRecord]:
-    """Run every method of the config with every seed; write the table (CSV, Markdown, LaTeX) and one report."""
-    from polyfed.report import write_report, write_table
+    """Run every method of the config with every seed; write the tables (CSV, Markdown, LaTeX) and one report."""
+    from polyfed.report import write_fairness, write_report, write_table
 
     _say_notes(config, options)
     seeds = config.run.seeds or (config.run.seed,)
@@ -85,6 +85,7 @@ def compare(config: Config, folder: Path, options: Options) -> list[RunRecord]:
             records[index, seed] = _run_one(config, method, seed, place, options, yardstick, order=index)
     found = [records[index, seed] for index in range(len(config.methods)) for seed in seeds]
     write_table(found, folder)
+    write_fairness(found, folder)
     write_report(found, folder / "report.html", title=f"{len(config.methods)} methods compared")
     return found
 
@@ -136,6 +137,7 @@ def _run_one(
             chunk=settings.chunk,
             store=settings.store,  # pyright: ignore[reportArgumentType]
             finetune=finetune,
+            adapt_on_test=settings.adapt_on_test,
             progress=on_progress,
         )
         journal.open()
@@ -269,7 +271,8 @@ def _deployed(row: dict[str, Any], method: Method) -> dict[str, Any]:
 def _write_outcome(folder: Path, config: Config, method: Method, result: Result, metrics: Metrics, order: int) -> None:
     simulation, problem = result.simulation, config.problem
     shares = None if method.finetune else simulation.own_share
-    write_csv(folder / "clients.csv", evaluate.client_rows(problem, metrics, shares))
+    weights = simulation.server_weights
+    write_csv(folder / "clients.csv", evaluate.client_rows(problem, metrics, shares, weights))
     if config.run.save_models:
         _write_models(folder / "models", simulation)
         finetune = config.finetune(method.algorithm) if method.finetune else None
@@ -294,9 +297,16 @@ def _write_outcome(folder: Path, config: Config, method: Method, result: Result,
         "chunk": simulation.programs.round.chunk,
         "excluded": simulation.excluded,
         "diverged": result.diverged is not None,
-        **evaluate.summarize(problem, metrics),
+        "adapted_on_test": adapts_on_test(simulation, method),
+        **evaluate.summarize(problem, metrics, weights),
     }
     write_text(folder / "summary.json", json.dumps(plain(summary), indent=1) + "\n")
+
+
+def adapts_on_test(simulation: Simulation, method: Method) -> bool:
+    """Whether what clients deploy was measured after steps on the rows that it is judged by."""
+    adapts = simulation.method.deploys_adapted or getattr(simulation.method, "adapt_steps", 0) > 0 or method.finetune
+    return simulation.adapt_on_test and adapts
 
 
 def _write_models(folder: Path, simulation: Simulation) -> None:

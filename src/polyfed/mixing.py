@@ -1,8 +1,8 @@
-"""Mixing weights: one number, one for each client, a column of the data, or a rule."""
+"""Hyper-parameters of the clients, such as mixing weights: one number, one each, a column of the data, or a rule."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -26,23 +26,37 @@ def mixing_weights(alpha: Any, federation: Federation, owner: str = "alpha") -> 
     `alpha` is a number, a list with one for each client, the name of a column of the federation, the name of a rule
     ("inverse_size"), or a function of the federation.
     """
-    clients = len(federation)
-    if callable(alpha):
-        alpha = alpha(federation)
-    if isinstance(alpha, str):
-        known = {**federation.columns, **RULES}
-        if alpha not in known:
-            raise PolyfedError(f"{owner}: '{alpha}' is neither a column nor a rule{suggestion(alpha, known)}")
-        alpha = federation.columns[alpha] if alpha in federation.columns else RULES[alpha](federation)
+    return client_values(alpha, federation, owner, RULES, 1.0)
+
+
+def client_values(
+    given: Any,
+    federation: Federation,
+    owner: str,
+    rules: Mapping[str, Callable[[Federation], np.ndarray]] | None = None,
+    high: float = float("inf"),
+) -> np.ndarray:
+    """Every client's value of a hyper-parameter, from 0 to `high`."""
+    clients, rules = len(federation), rules or {}
+    if callable(given):
+        given = given(federation)
+    if isinstance(given, str):
+        known = {**federation.columns, **rules}
+        if given not in known:
+            kinds = "neither a column nor a rule" if rules else "not a column of the data"
+            raise PolyfedError(f"{owner}: '{given}' is {kinds}{suggestion(given, known)}")
+        given = federation.columns[given] if given in federation.columns else rules[given](federation)
     try:
-        weights = np.asarray(alpha, np.float64)
+        values = np.asarray(given, np.float64)
     except (TypeError, ValueError):
-        raise PolyfedError(f"{owner} must be a number, a list of them, a column or a rule, found {alpha!r}") from None
-    if weights.ndim > 1 or (weights.ndim == 1 and len(weights) != clients):
-        raise PolyfedError(f"{owner} has {weights.size} values, expected one for each of {clients} clients")
-    weights = np.broadcast_to(weights, (clients,)).copy()
-    for client in np.flatnonzero(~((weights >= 0) & (weights <= 1)))[:1]:
+        kinds = "a column or a rule" if rules else "or a column"
+        raise PolyfedError(f"{owner} must be a number, a list of them, {kinds}, found {given!r}") from None
+    if values.ndim > 1 or (values.ndim == 1 and len(values) != clients):
+        raise PolyfedError(f"{owner} has {values.size} values, expected one for each of {clients} clients")
+    values = np.broadcast_to(values, (clients,)).copy()
+    for client in np.flatnonzero(~((values >= 0) & (values <= high) & np.isfinite(values)))[:1]:
+        bounds = f"from 0 to {high:g}" if np.isfinite(high) else "at least 0"
         raise PolyfedError(
-            f"{owner} must be from 0 to 1, found {weights[client]:g} for client '{federation.clients[client]}'"
+            f"{owner} must be {bounds}, found {values[client]:g} for client '{federation.clients[client]}'"
         )
-    return weights
+    return values

@@ -41,6 +41,8 @@ class RunSettings:
     """its stepsize; by default the algorithm's lr where that is a number, else 0.05"""
     finetune_batch: int | str = 20
     """its rows per step, or "full" """
+    adapt_on_test: bool = False
+    """measure adapted and fine-tuned models after steps on test rows, as some papers do: leaks labels, and is marked"""
     save_models: bool = True
     """write the trained models to models/"""
     devices: int | None = None

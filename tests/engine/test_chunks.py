@@ -38,6 +38,20 @@ def test_a_large_batch_of_images_leaves_an_accelerator_room() -> None:
     assert chunk * 4 * 20 * per_row < 10 << 30
 
 
+def test_a_size_nearby_that_leaves_no_last_chunk_to_fill_is_taken() -> None:
+    cpu = SimpleNamespace(platform="cpu")
+    assert chunk_size(10, 203_532, 1, cpu) == 2  # 4 would run 12
+    assert chunk_size(10, 101_770, 1, cpu) == 5  # 9 would run 18
+    assert chunk_size(5, 203_532, 1, cpu) == 5  # 4 would run 8
+    assert chunk_size(7, 250_000, 1, cpu) == 4
+    for clients in range(1, 40):
+        for numbers in (90_000, 240_000, 600_000):
+            size, target = chunk_size(clients, numbers, 1, cpu), min(clients, max(2, 1_000_000 // numbers))
+            plain = -(-clients // -(-clients // target))
+            assert -(-clients // size) * size <= -(-clients // plain) * plain
+            assert min(clients, 2) <= size <= 1.25 * target
+
+
 def test_an_evaluation_takes_no_more_rows_than_fit() -> None:
     from tests.models.test_conv import images
 

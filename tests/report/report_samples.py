@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from polyfed import fairness
 from polyfed.rundir import RunRecord
 from polyfed.shares import Shares
 
@@ -22,6 +23,27 @@ def moving(run: RunRecord, start: float = 0.5) -> RunRecord:
 
 
 MODELS = ("global", "personal", "alone", "finetuned")
+
+
+def fair(run: RunRecord, weights: list[float] | None = None) -> RunRecord:
+    """The run with what is measured of fairness: in its history, its summary, and a weight for each client."""
+    rows = np.array([row["train_rows"] for row in run.clients])
+    shares = np.full(len(rows), 1 / len(rows)) if weights is None else np.array(weights)
+    for row, share in zip(run.clients, shares, strict=True):
+        row["server_weight"] = float(share)
+    for model, splits in run.summary["models"].items():
+        for split, metrics in splits.items():
+            for metric, found in metrics.items():
+                values = np.array([row[f"{model}_{split}_{metric}"] for row in run.clients])
+                found |= fairness.disparity(values, rows)
+                for line in run.history:
+                    if f"{model}_{split}_{metric}" in line and split == "test" and metric != "loss":
+                        names = {f"{model}_{split}_{metric}_{name}": found[name] for name in fairness.OVER_ROUNDS}
+                        line |= {
+                            name: value * line["round"] / run.history[-1]["round"] for name, value in names.items()
+                        }
+    run.summary["attention"] = fairness.attention(shares, rows)
+    return run
 
 
 def make_run(

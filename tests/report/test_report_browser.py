@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from report_browser import Browser
-from report_samples import make_run, moving
+from report_samples import fair, make_run, moving
 
 from polyfed.report import write_report
 from polyfed.rundir import RunRecord
@@ -54,6 +54,7 @@ CASES: dict[str, Any] = {
     "no-alone": lambda: [make_run("FedAvg", models=("global",), splits=("train", "test"))],
     "twelve-methods": lambda: [make_run(f"A method with a long name {i}", lift=i / 200) for i in range(12)],
     "evil-names": evil,
+    "fair": lambda: [fair(make_run("FedAvg", models=("global",))), fair(make_run("FedBC"))],
     "broken": broken,
     "no-history": lambda: [RunRecord(r.path, r.config, [], r.clients, r.summary) for r in [make_run()]],
 }
@@ -116,6 +117,32 @@ def test_the_way_of_the_own_shares_is_drawn_where_they_moved(browser: Browser, s
     browser.open(still)
     assert browser.run("document.getElementById('moves').offsetParent === null")
     assert browser.errors == []
+
+
+def test_fairness_is_drawn_where_it_was_measured(browser: Browser, several: Path, tmp_path: Path) -> None:
+    runs = [
+        fair(make_run("FedAvg", models=("global",))),
+        fair(make_run("FedBC"), weights=[0.3, 0.3, 0.1, 0.1, 0.1, 0.1]),
+    ]
+    browser.open(write_report(runs, tmp_path / "fair.html", title="fair"))
+    seen = browser.run(f"{SEEN}(1)")
+    assert seen["fair-1"]
+    assert seen["weight-chart"]
+    assert not seen["fair-0"]  # that panel is the other method's
+    assert browser.run("document.getElementById('weight-chart').data.map(t => t.x.length)") == [6, 6, 2]
+    before = browser.run("document.getElementById('fair-1').data.map(t => t.y.at(-1))")
+    browser.run("(s => { s.value = 'global'; s.onchange(); })(document.getElementById('fair-model'))")
+    browser.settle()
+    after = browser.run("document.getElementById('fair-1').data.map(t => t.y.at(-1))")
+    assert before != after
+    assert after[0] == pytest.approx(runs[1].history[-1]["global_test_accuracy_smallest"], rel=1e-5)
+    assert after[1] == pytest.approx(runs[1].history[-1]["global_test_accuracy_largest"], rel=1e-5)
+    browser.run("document.querySelector('.toggle[data-method=\"1\"]').click()")
+    browser.settle()
+    assert not any(browser.run(f"{SEEN}(1)").values())
+    assert browser.errors == []
+    browser.open(several)  # nothing of the kind was measured there
+    assert browser.run("document.getElementById('fairness').offsetParent === null")
 
 
 def test_all_methods_can_be_hidden(browser: Browser, several: Path) -> None:

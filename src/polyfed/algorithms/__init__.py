@@ -6,6 +6,7 @@ from polyfed.algorithms.dcgd import DCGD
 from polyfed.algorithms.diana import DIANA
 from polyfed.algorithms.ditto import Ditto
 from polyfed.algorithms.fedavg import FedAvg
+from polyfed.algorithms.fedbc import FedBC
 from polyfed.algorithms.fedprox import FedProx
 from polyfed.algorithms.flix import FLIX
 from polyfed.algorithms.fomaml import FOMAML
@@ -13,6 +14,7 @@ from polyfed.algorithms.l2gd import L2GD
 from polyfed.algorithms.local import Local
 from polyfed.algorithms.minibatch import MinibatchSGD
 from polyfed.algorithms.perfedavg import PerFedAvg
+from polyfed.algorithms.perfedbc import PerFedBC
 from polyfed.algorithms.pfedme import PFedMe
 from polyfed.algorithms.qfedavg import QFedAvg
 from polyfed.algorithms.reptile import Reptile
@@ -31,11 +33,13 @@ __all__ = [
     "Algorithm",
     "Ditto",
     "FedAvg",
+    "FedBC",
     "FedProx",
     "Local",
     "MinibatchSGD",
     "PFedMe",
     "PerFedAvg",
+    "PerFedBC",
     "QFedAvg",
     "Reptile",
     "Scafflix",

@@ -39,8 +39,9 @@ class Upload:
 
     The server receives the sum over clients of `weight * values`, and of `weight`. A weight that is a plain number is
     the same for all and need not travel: the server counts the uploads. `bits` is what a message takes in all that is
-    not sent as it stands; without it, what is there is counted. `steps` is the number of local iterations: bookkeeping,
-    which does not travel. A `silent` client neither sends nor receives; its values must be zero.
+    not sent as it stands; without it, what is there is counted. `steps` is the number of local iterations, `emphasis`
+    how much the client counts in the server's step, where that is not its weight: bookkeeping, which does not travel.
+    A `silent` client neither sends nor receives; its values must be zero.
     """
 
     values: Tree
@@ -48,6 +49,7 @@ class Upload:
     bits: jax.Array | None = None
     steps: jax.Array | int = 1
     silent: jax.Array | bool = False
+    emphasis: jax.Array | None = None
 
 
 @jax.tree_util.register_dataclass
@@ -85,6 +87,8 @@ class Algorithm(ABC):
     """Whether clients deploy alpha x + (1 - alpha) x_i*, and the method minimises the mean of f_i there."""
     deploys_adapted: bool = False
     """Whether what a client deploys is `adapt(server, f, key)`: the global model is meant to be adapted, not used."""
+    refine: Callable[..., Tree] | None = None
+    """`refine(model, f, key) -> model`: the last steps that a client takes on its own rows before it deploys."""
     own_share: Callable[..., jax.Array] | None = None
     """`own_share(state) -> number in [0, 1]`: the share of the client's own model in what it deploys."""
 

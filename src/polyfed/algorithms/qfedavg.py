@@ -79,7 +79,7 @@ class QFedAvg(Algorithm):
         loss = jnp.maximum(f.value(w), LEAST)
         fair = loss**self.q
         curvature = self.q * loss ** (self.q - 1) * squared_norm(delta) + L * fair
-        return Upload(FairUpload(scale(fair, delta), curvature), steps=steps), state
+        return Upload(FairUpload(scale(fair, delta), curvature), steps=steps, emphasis=fair), state
 
     def update(self, server: FairServer, total: Total) -> FairServer:
         sums: FairUpload = total.values

@@ -11,8 +11,9 @@ from polyfed.algorithms import checks
 from polyfed.errors import PolyfedError, suggestion
 from polyfed.trees import Tree
 
-ServerOptimizer = str | optax.GradientTransformation
-"""The name of an Optax optimiser, which gets `server_lr`; or, in Python, any gradient transformation."""
+Optimizer = str | optax.GradientTransformation
+"""The name of an Optax optimiser, which gets the stepsize beside it; or, in Python, any gradient transformation."""
+ServerOptimizer = Optimizer
 
 NAMES = (
     *("sgd", "noisy_sgd", "sign_sgd", "adam", "adamw", "adamax", "adamaxw", "nadam", "nadamw", "radam", "amsgrad"),
@@ -28,8 +29,8 @@ class Averaged(NamedTuple):
     optimizer: Any
 
 
-def optimizer(kind: ServerOptimizer, lr: Any) -> optax.GradientTransformation:
-    """The transformation that a method's `server_optimizer` names, with this stepsize."""
+def optimizer(kind: Optimizer, lr: Any) -> optax.GradientTransformation:
+    """The transformation that a method names, with this stepsize."""
     return getattr(optax, kind)(lr) if isinstance(kind, str) else kind
 
 
@@ -53,9 +54,9 @@ def check(method: Any) -> None:
     checks.number(method, "server_lr", above=True)
 
 
-def check_name(method: Any) -> None:
-    name = method.server_optimizer
+def check_name(method: Any, field: str = "server_optimizer") -> None:
+    name = getattr(method, field)
     if isinstance(name, str) and name not in NAMES:
-        raise PolyfedError(f"{method.name}: unknown server_optimizer '{name}'{suggestion(name, NAMES)}")
+        raise PolyfedError(f"{method.name}: unknown {field} '{name}'{suggestion(name, NAMES)}")
     if not isinstance(name, str | optax.GradientTransformation):
-        raise PolyfedError(f"{method.name}: server_optimizer must be a name or an Optax transformation, found {name!r}")
+        raise PolyfedError(f"{method.name}: {field} must be a name or an Optax transformation, found {name!r}")

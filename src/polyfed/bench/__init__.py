@@ -2,6 +2,7 @@
 
 from polyfed.bench.convex import bench_convex
 from polyfed.bench.engine import bench_engine
+from polyfed.bench.methods import bench_methods
 from polyfed.bench.neural import bench_neural
 
-__all__ = ["bench_convex", "bench_engine", "bench_neural"]
+__all__ = ["bench_convex", "bench_engine", "bench_methods", "bench_neural"]

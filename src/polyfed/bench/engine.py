@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from polyfed import memory
 from polyfed.bench.loops import TORCH, ask, end, start_loop
 from polyfed.engine.simulation import Simulation
 from polyfed.errors import PolyfedError
+from polyfed.machine import peak_memory_bytes
 
 CLIENTS, STEPS, BATCH, ROWS = 100, 20, 20, 400
 WEIGHTS = 784 * 200 + 200 * 200 + 200 * 10
@@ -72,7 +73,7 @@ def bench_engine(repeat: int = 5, torch_python: Path | None = None, measure_memo
     if repeat < 1:
         raise PolyfedError(f"repeat must be at least 1, found {repeat}")
     torch = start_loop(TORCH, "torch_loop.py", map(str, (CLIENTS, STEPS, BATCH, ROWS)), torch_python)
-    simulation = Simulation(_problem(CLIENTS, ROWS), pf.algorithms.FedAvg(local_steps=STEPS, batch=BATCH))
+    simulation = Simulation(random_problem(CLIENTS, ROWS), pf.algorithms.FedAvg(local_steps=STEPS, batch=BATCH))
     multiply = jax.jit(lambda a: a @ a)
     square = jnp.ones((2048, 2048))
     multiply(square).block_until_ready()
@@ -94,7 +95,7 @@ def bench_engine(repeat: int = 5, torch_python: Path | None = None, measure_memo
     return Figures(max(rates), min(rounds), min(loops) if loops else None, used)
 
 
-def _problem(clients: int, rows: int) -> pf.Problem:
+def random_problem(clients: int, rows: int, hidden: Sequence[int] = (200, 200)) -> pf.Problem:
     """Random examples, made in place so that nothing but the data itself is held."""
     x = memory.empty((clients * rows, 784), np.float32)
     np.random.default_rng(0).standard_normal(out=x, dtype=np.float32)
@@ -103,7 +104,7 @@ def _problem(clients: int, rows: int) -> pf.Problem:
     none = pf.data.Split(x[:0], y[:0], np.zeros(clients + 1, np.int64))
     names = tuple(f"client-{i}" for i in range(clients))
     federation = pf.Federation(names, pf.data.Split(x, y, offsets), none, none, classes=10)
-    return pf.Problem(federation, pf.models.mlp([200, 200]), "softmax")
+    return pf.Problem(federation, pf.models.mlp(hidden), "softmax")
 
 
 def _memory(clients: int) -> float:
@@ -114,8 +115,8 @@ def _memory(clients: int) -> float:
 
 
 def _print_memory(clients: int, rows: int = 20) -> None:
-    problem = _problem(clients, rows)
+    problem = random_problem(clients, rows)
     train = problem.federation.train
     pf.simulate(problem, pf.algorithms.FedAvg(local_steps=2, batch=BATCH), rounds=1)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 if sys.platform == "darwin" else 1 / 1024)
+    peak = peak_memory_bytes() or 0
     print(json.dumps({"mib": (peak - train.x.nbytes - train.y.nbytes) / 2**20}))

@@ -23,7 +23,7 @@ FORMAT = 2
 NAME = re.compile(r"round-(\d{9})")
 
 
-SHARED = ("server", "excluded", "clients")
+SHARED = ("server", "excluded", "shares", "clients")
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,8 @@ class Snapshot:
     server: Tree
     excluded: np.ndarray
     """per client: how often its update was not finite"""
+    shares: np.ndarray
+    """per client: its share of the server's averages, summed over the rounds"""
     clients: np.ndarray
     """those whose states differ from the start"""
     rows: Iterable[Tree]
@@ -84,8 +86,8 @@ def load(path: Path, server: Tree, population: int, start: Tree) -> tuple[Snapsh
         meta = json.loads((path / "meta.json").read_text())
         if meta.get("format") != FORMAT:
             raise PolyfedError(f"{path}: checkpoint format {meta.get('format')!r}, this version reads {FORMAT}")
-        nobody = np.zeros(meta["stored"], np.int32)
-        like = {"server": server, "excluded": np.zeros(population, np.int32), "clients": nobody}
+        nobody, per_client = np.zeros(meta["stored"], np.int32), np.zeros(population)
+        like = {"server": server, "excluded": per_client.astype(np.int32), "shares": per_client, "clients": nobody}
         shared = load_tree(path / "state.safetensors", like)
         return Snapshot(**shared, rows=load_rows(path / "clients.safetensors", start, meta["stored"])), meta
     except (OSError, KeyError, json.JSONDecodeError, SafetensorError) as error:

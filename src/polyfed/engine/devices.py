@@ -100,8 +100,15 @@ def chunk_size(clients: int, numbers: int, example_bytes: int, device: Any, chos
         return min(chosen, clients)
     if device.platform == "cpu":
         target = min(CHUNK_NUMBERS // max(1, numbers), CHUNK_BYTES // max(1, example_bytes))
+        target = min(clients, max(2, target))
+        most = min(clients, target + target // 4)
     else:
         memory = (device.memory_stats() or {}).get("bytes_limit", 16 << 30)
-        target = memory // ACCELERATOR_SHARE // max(1, 16 * numbers + 4 * example_bytes)
-    pieces = ceil(clients / min(clients, max(2, target)))
-    return ceil(clients / pieces)
+        target = most = min(clients, max(2, memory // ACCELERATOR_SHARE // max(1, 16 * numbers + 4 * example_bytes)))
+    least = min(target, max(2, ceil(target / 2)))
+
+    def waste(size: int) -> tuple[int, bool, int]:
+        """The last chunk is filled up with clients that count for nothing; then, rather less than more than wanted."""
+        return ceil(clients / size) * size, size > target, abs(size - target)
+
+    return min(range(least, most + 1), key=waste)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from polyfed import randomness
@@ -39,12 +40,16 @@ class Metrics(NamedTuple):
 
 @dataclass(frozen=True)
 class Measure:
-    """Measures models on splits, inside the devices' `shard_map`; `longest` bounds the rows at a time."""
+    """Measures models on splits, inside the devices' `shard_map`; `longest` bounds the rows at a time.
+
+    `on_test`: what is adapted or fine-tuned is so on test rows. That leaks their labels; some papers measure so.
+    """
 
     round: Round
     chunk: int
     longest: dict[str, int]
     finetune: FineTune | None = None
+    on_test: bool = False
 
     def __call__(
         self,
@@ -58,29 +63,34 @@ class Measure:
     ) -> dict[str, dict[str, Metrics]]:
         """{model: {split: metrics of this device's clients}}; `rate` is the stepsize of fine-tuning."""
 
+        rows, round = data, self.round
+        if self.on_test:
+            rows = data._replace(train=splits["test"], blocks=None, validation=None)
+            round = replace(round, longest=int(np.max(round.problem.federation.test.sizes)))
+
         def one(client: jax.Array, state: State) -> dict[str, dict[str, Metrics]]:
             return {
                 name: {split: self.of(params, split, shard, client) for split, shard in splits.items()}
-                for name, params in self._models(method, server, state, client, data, rate).items()
+                for name, params in self._models(round, method, server, state, client, rows, rate).items()
             }
 
         return over_clients(one, clients, self.chunk, states)
 
     def _models(
-        self, method: Algorithm, server: Server, state: State, client: jax.Array, data: Data, rate: Any
+        self, round: Round, method: Algorithm, server: Server, state: State, client: jax.Array, data: Data, rate: Any
     ) -> dict[str, Tree]:
         shared = getattr(server, "params", None)
         if self.finetune is not None:
-            return {"finetuned": self._tuned(shared, client, data, rate)}
+            return {"finetuned": self._tuned(round, shared, client, data, rate)}
         if deploys_shared(method, server, state):
             return {"global": shared}
-        personal = {"personal": deployed(self.round, method, server, state, client, data)}
+        personal = {"personal": deployed(round, method, server, state, client, data)}
         return personal if shared is None else personal | {"global": shared}
 
-    def _tuned(self, params: Tree, client: jax.Array, data: Data, rate: Any) -> Tree:
+    def _tuned(self, round: Round, params: Tree, client: jax.Array, data: Data, rate: Any) -> Tree:
         assert self.finetune is not None
         tune = self.finetune
-        f = self.round.objective(data, client, 0)
+        f = round.objective(data, client, 0)
         key = randomness.client_key(randomness.purpose_key(data.seed, Purpose.FINETUNE), data.client_ids[client])
 
         def step(x: Tree, batch: Batch | None) -> Tree:
@@ -112,10 +122,12 @@ class Measure:
 
 def deployed(round: Round, method: Algorithm, server: Server, state: State, client: jax.Array, data: Data) -> Tree:
     """The model that a client deploys: from its state or, where the method says so, adapted to its training rows."""
-    if not method.deploys_adapted:
+    if not method.deploys_adapted and method.refine is None:
         return method.personal(server, state)
     key = randomness.client_key(randomness.purpose_key(data.seed, Purpose.FINETUNE), data.client_ids[client])
-    return method.adapt(server, round.objective(data, client, 0), key)
+    f = round.objective(data, client, 0)
+    model = method.adapt(server, f, key) if method.deploys_adapted else method.personal(server, state)
+    return model if method.refine is None else method.refine(model, f, key)
 
 
 def deploys_shared(method: Algorithm, server: Server, state: State) -> bool:

@@ -82,16 +82,23 @@ class Programs:
         specs = (P(), P(AXIS), P(AXIS), DATA)
         return self.compiled(("prepare", self.round), self.round.prepare, specs, P(AXIS), arguments)(*arguments)
 
-    def measure(self, server: Server, clients: jax.Array, states: State, finetune: FineTune | None = None) -> Any:
-        """Metrics of these clients: {model: {split: Metrics}}."""
+    def measure(
+        self,
+        server: Server,
+        clients: jax.Array,
+        states: State,
+        finetune: FineTune | None = None,
+        on_test: bool = False,
+    ) -> Any:
+        """Metrics of these clients: {model: {split: Metrics}}; `on_test`: adapted on test rows."""
         rate = None
         if finetune is not None:  # its stepsize is an input: another one compiles nothing anew
             rate = jnp.asarray(finetune.lr, jnp.result_type(float))
             finetune = replace(finetune, lr=0.0)
-        measure = Measure(self.round, self.measure_chunk, self.longest, finetune)
+        measure = Measure(self.round, self.measure_chunk, self.longest, finetune, on_test)
         arguments = (self.method, server, clients, states, self.data, self.splits, rate)
         program = self.compiled(
-            ("measure", self.round, self.measure_chunk, finetune),
+            ("measure", self.round, self.measure_chunk, finetune, on_test),
             measure,
             (P(), P(), P(AXIS), P(AXIS), DATA, P(), P()),
             P(AXIS),
@@ -168,10 +175,10 @@ class Programs:
         specs = (P(), P(), DATA, P(), P(AXIS), P(AXIS), P(AXIS), P(AXIS))
         return self.compiled(("local", self.round), work, specs, P(AXIS), arguments, donate=(6, 7))(*arguments)
 
-    def update(self, server: Server, sums: Sums) -> tuple[Server, jax.Array, jax.Array]:
-        """The server after a round, the uploads that went into it, and the most steps that any client took."""
+    def update(self, server: Server, sums: Sums) -> tuple[Server, jax.Array, jax.Array, jax.Array]:
+        """The server after a round, the uploads that went into it, the most steps of any client, the emphases' sum."""
 
-        def step(method: Algorithm, server: Server, sums: Sums) -> tuple[Server, jax.Array, jax.Array]:
+        def step(method: Algorithm, server: Server, sums: Sums) -> tuple[Server, jax.Array, jax.Array, jax.Array]:
             return self.round.update(method, server, jax.tree.map(lambda leaf: leaf[0], sums))
 
         arguments = (self.method, server, sums)

@@ -25,6 +25,10 @@ class Counts(NamedTuple):
     iterations: int
     bits: int
     empty: int
+    shares: np.ndarray
+
+    def plus(self, other: Counts) -> Counts:
+        return Counts(*(a + b for a, b in zip(self, other, strict=True)))  # pyright: ignore[reportArgumentType]
 
 
 class Residence(Protocol):
@@ -45,8 +49,8 @@ class Residence(Protocol):
         """Run `count` rounds from round `first` on."""
         ...
 
-    def measure(self, finetune: FineTune | None) -> Any:
-        """{model: {split: metrics, an entry or more per client}}."""
+    def measure(self, finetune: FineTune | None, on_test: bool) -> Any:
+        """{model: {split: metrics, an entry per client}}."""
 
     def own_share(self) -> np.ndarray: ...
 
@@ -93,10 +97,11 @@ class Resident:
 
     def advance(self, first: int, count: int) -> Counts:
         self._carry = jax.block_until_ready(self.programs.advance(self._carry, first, count))
-        return Counts(*map(int, jax.device_get(self._carry.tally)))
+        *counts, shares = jax.device_get(self._carry.tally)
+        return Counts(*map(int, counts), np.asarray(shares, float))
 
-    def measure(self, finetune: FineTune | None) -> Any:
-        found = self.programs.measure(self.server, self._everyone, self._carry.clients, finetune)
+    def measure(self, finetune: FineTune | None, on_test: bool) -> Any:
+        found = self.programs.measure(self.server, self._everyone, self._carry.clients, finetune, on_test)
         return self._unpadded(jax.device_get(found))
 
     def own_share(self) -> np.ndarray:
@@ -128,7 +133,7 @@ class Resident:
     def _placed(self, server: Server, states: State, excluded: np.ndarray) -> Carry:
         everywhere = self.programs.everywhere
         clients = jax.tree.map(self.programs.placed, states)
-        return Carry(everywhere(server), clients, everywhere(excluded), everywhere(Tally.zero()))
+        return Carry(everywhere(server), clients, everywhere(excluded), everywhere(Tally.zero(self.layout.population)))
 
     def _stacked(self, start: State) -> State:
         """One copy of the state for each client, and a few to fill up the devices."""

@@ -86,16 +86,19 @@ class Tally(NamedTuple):
     """bits of compressed uploads; others are counted from their shapes"""
     empty: jax.Array
     """rounds in which clients took part, but no upload was finite"""
+    shares: jax.Array
+    """per client: its share of the server's average, summed over the rounds"""
 
     @classmethod
-    def zero(cls) -> Tally:
+    def zero(cls, population: int) -> Tally:
         zero = jnp.zeros((), jnp.int32)
-        return cls(zero, zero, zero, Wide.zero(), zero)
+        return cls(zero, zero, zero, Wide.zero(), zero, jnp.zeros(population, jnp.result_type(float)))
 
     def everywhere(self) -> Tally:
         """The devices' tallies as one. `iterations` and `empty` are the same on all of them."""
-        participants, newcomers, bits = lax.psum((self.participants, self.newcomers, self.bits), AXIS)
-        return Tally(participants, newcomers, self.iterations, bits, self.empty)
+        summed = (self.participants, self.newcomers, self.bits, self.shares)
+        participants, newcomers, bits, shares = lax.psum(summed, AXIS)
+        return Tally(participants, newcomers, self.iterations, bits, self.empty, shares)
 
 
 class Carry(NamedTuple):
@@ -117,6 +120,8 @@ class Sums(NamedTuple):
     """how many: those that were finite"""
     steps: jax.Array
     """the most local iterations of any client"""
+    emphasis: jax.Array
+    """the sum of what they count in the server's step"""
 
 
 class Slots(NamedTuple):
@@ -126,6 +131,7 @@ class Slots(NamedTuple):
     """whose update was finite"""
     silent: jax.Array
     bits: jax.Array
+    emphasis: jax.Array
 
 
 class Contribution(NamedTuple):
@@ -136,6 +142,7 @@ class Contribution(NamedTuple):
     steps: jax.Array
     bits: jax.Array
     silent: jax.Array
+    emphasis: jax.Array
 
 
 @dataclass(frozen=True)
@@ -155,7 +162,7 @@ class Round:
 
     def stretch(self, method: Algorithm, carry: Carry, data: Data, first: jax.Array, count: jax.Array) -> Carry:
         """Run `count` rounds from round `first` on, inside the devices' `shard_map`."""
-        begun = carry._replace(excluded=jnp.zeros_like(carry.excluded), tally=Tally.zero())
+        begun = carry._replace(excluded=jnp.zeros_like(carry.excluded), tally=Tally.zero(self.layout.population))
         ended = lax.fori_loop(first, first + count, lambda number, c: self(method, c, data, number), begun)
         return ended._replace(excluded=carry.excluded + lax.psum(ended.excluded, AXIS), tally=ended.tally.everywhere())
 
@@ -167,7 +174,8 @@ class Round:
         states = carry.clients if self.sampling.full else store.take(carry.clients, all_clients, all_taken)
         sums = self.nothing(method, carry.server, data, jax.tree.map(lambda leaf: leaf[0], states))
         sums, states, slots = self.local(method, carry.server, data, number, clients, taken, states, sums)
-        server, count, steps = self.update(method, carry.server, sums)
+        server, count, steps, emphasis = self.update(method, carry.server, sums)
+        shares = keep(slots.good, slots.emphasis) / jnp.where(emphasis > 0, emphasis, 1)
         sent = taken & ~slots.silent
         newcomers = jnp.zeros((), jnp.int32)
         if method.absorb is not None:
@@ -177,13 +185,14 @@ class Round:
         return Carry(
             server,
             states if self.sampling.full else store.put(carry.clients, all_clients, all_taken, states),
-            self._exclude(carry.excluded, clients, taken & ~slots.good),
+            self._count(carry.excluded, clients, (taken & ~slots.good).astype(jnp.int32)),
             Tally(
                 tally.participants + jnp.sum(sent, dtype=jnp.int32),
                 tally.newcomers + newcomers,
                 tally.iterations + steps,
                 tally.bits.plus(slots.bits),
                 tally.empty + ((count == 0) & jnp.any(all_taken)),
+                self._count(tally.shares, clients, shares),
             ),
         )
 
@@ -197,7 +206,7 @@ class Round:
         sent = jax.eval_shape(one, server, state)
         values = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), sent.values)
         none = jnp.zeros((), sent.weight.dtype)
-        return Sums(values, none, none, jnp.zeros((), jnp.int32))
+        return Sums(values, none, none, jnp.zeros((), jnp.int32), none)
 
     def local(
         self,
@@ -228,26 +237,27 @@ class Round:
             rows = slice_tree(data.blocks, first, self.chunk)
             sent, new = jax.vmap(work)(lax.dynamic_slice_in_dim(clients, first, self.chunk), old, rows)
             fine = mine & jax.vmap(trees.finite)((sent.values, sent.weight, new))
-            done = Slots(fine, sent.silent, sent.bits)
+            done = Slots(fine, sent.silent, sent.bits, sent.emphasis)
             return (
                 Sums(
                     jax.tree.map(lambda t, leaf: t + add_up(keep(fine, leaf)), sums.values, sent.values),
                     sums.weight + jnp.sum(keep(fine, sent.weight)),
                     sums.uploads + jnp.sum(fine, dtype=sums.uploads.dtype),
                     jnp.maximum(sums.steps, jnp.max(keep(mine, sent.steps))),
+                    sums.emphasis + jnp.sum(keep(fine, sent.emphasis)),
                 ),
                 update_tree(states, jax.tree.map(lambda n, o: select(fine, n, o), new, old), first),
                 Slots(*(self._fill(values, mine, new, first) for values, new in zip(slots, done, strict=True))),
             )
 
         no = jnp.zeros(count, bool)
-        blank = Slots(no, no, jnp.zeros(count, jnp.uint32))
+        blank = Slots(no, no, jnp.zeros(count, jnp.uint32), jnp.zeros(count, sums.emphasis.dtype))
         return lax.fori_loop(0, self._pieces(taken), body, (sums, states, blank))
 
-    def update(self, method: Algorithm, server: Server, sums: Sums) -> tuple[Server, jax.Array, jax.Array]:
-        """The server after the round, how many uploads went into it, and the most steps that any client took."""
-        whole, steps = self._everywhere(sums)
-        return trees.where(whole.count > 0, method.update(server, whole), server), whole.count, steps
+    def update(self, method: Algorithm, server: Server, sums: Sums) -> tuple[Server, jax.Array, jax.Array, jax.Array]:
+        """The server after the round, the uploads in it, the most steps of any client, and the sum of emphases."""
+        whole, steps, emphasis = self._everywhere(sums)
+        return trees.where(whole.count > 0, method.update(server, whole), server), whole.count, steps, emphasis
 
     def absorb(
         self,
@@ -325,30 +335,30 @@ class Round:
         again = ordered[jnp.searchsorted(ordered, clients).clip(0, ordered.size - 1)] == clients
         return jnp.sum(taken & ~again, dtype=jnp.int32)
 
-    def _everywhere(self, sums: Sums) -> tuple[Total, jax.Array]:
-        """All devices' uploads added up, and the most steps that any client took.
+    def _everywhere(self, sums: Sums) -> tuple[Total, jax.Array, jax.Array]:
+        """All devices' uploads added up, the most steps that any client took, and the sum of their emphases.
 
         Devices wait for each other in every exchange, so a small model's numbers all travel in one.
         """
         real = sums.weight.dtype
         mine = jnp.arange(self.layout.devices) == lax.axis_index(AXIS)
-        numbers = (sums.weight, sums.uploads, jnp.where(mine, sums.steps.astype(real), 0))
+        numbers = (sums.weight, sums.uploads, jnp.where(mine, sums.steps.astype(real), 0), sums.emphasis)
         leaves = jax.tree.leaves(sums.values)
         if trees.count(sums.values) <= ONE_EXCHANGE and all(leaf.dtype == real for leaf in leaves):
             flat, unravel = ravel_pytree((sums.values, numbers))
-            values, (weight, count, steps) = unravel(lax.psum(flat, AXIS))
+            values, (weight, count, steps, emphasis) = unravel(lax.psum(flat, AXIS))
         else:
-            values, (weight, count, steps) = lax.psum((sums.values, numbers), AXIS)
+            values, (weight, count, steps, emphasis) = lax.psum((sums.values, numbers), AXIS)
         population = jnp.asarray(self.layout.population, jnp.int32)
-        return Total(values, weight, count.astype(jnp.int32), population), jnp.max(steps).astype(jnp.int32)
+        return Total(values, weight, count.astype(jnp.int32), population), jnp.max(steps).astype(jnp.int32), emphasis
 
-    def _exclude(self, excluded: jax.Array, clients: jax.Array, bad: jax.Array) -> jax.Array:
-        """This device's count of refused updates, with those of its slots added."""
+    def _count(self, counts: jax.Array, clients: jax.Array, new: jax.Array) -> jax.Array:
+        """This device's count for every client, with the new ones of its slots added."""
         if not self.sampling.full:
-            return excluded.at[clients].add(bad.astype(jnp.int32))
+            return counts.at[clients].add(new)
         place = jnp.arange(self.layout.population) - clients[0]
         mine = (place >= 0) & (place < self.slots)
-        return excluded + (mine & bad[jnp.where(mine, place, 0)])
+        return counts + keep(mine, new[jnp.where(mine, place, 0)])
 
     def _fill(self, values: jax.Array, mine: jax.Array, new: jax.Array, first: jax.Array) -> jax.Array:
         """The slots' values with those of one chunk put in."""
@@ -391,14 +401,16 @@ def over_clients(function: Callable[..., Any], clients: jax.Array, chunk: int, s
 
 def contribution(upload: Upload) -> Contribution:
     """An upload, multiplied by its weight."""
-    weight = upload.weight
+    weight, real = upload.weight, jnp.result_type(float)
     plain = isinstance(weight, int | float) and weight == 1
+    emphasis = jnp.asarray(weight if upload.emphasis is None else upload.emphasis, real)
     return Contribution(
         upload.values if plain else trees.scale(weight, upload.values),
-        jnp.asarray(weight, jnp.result_type(float)),
+        jnp.asarray(weight, real),
         jnp.asarray(upload.steps, jnp.int32),
         jnp.where(upload.silent, 0, jnp.asarray(0 if upload.bits is None else upload.bits)).astype(jnp.uint32),
         jnp.asarray(upload.silent, bool),
+        jnp.where(upload.silent, 0, emphasis),
     )
 
 

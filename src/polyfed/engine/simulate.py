@@ -16,6 +16,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from polyfed import fairness
 from polyfed.algorithms.base import Algorithm
 from polyfed.engine import checkpoint as checkpoints
 from polyfed.engine.measure import FineTune
@@ -52,6 +53,7 @@ def simulate(
     chunk: int | None = None,
     store: Store = "auto",
     finetune: FineTune | None = None,
+    adapt_on_test: bool = False,
     progress: Progress | None = None,
 ) -> Result:
     """Train `algorithm` on `problem` for some rounds, every client in this process.
@@ -62,6 +64,8 @@ def simulate(
     `checkpoint`: a folder to write checkpoints to, every `checkpoint_every` rounds, on Ctrl-C and at the end.
     `resume`: such a folder to go on from, with results that are the same to the last bit.
     `finetune`: also evaluate the global model after each client has fine-tuned it.
+    `adapt_on_test`: measure adapted and fine-tuned models after steps on TEST rows, which leaks their labels; for
+    reproducing papers that do so. Training, and the models that are kept, do not change.
     `store`: where clients' states are kept between rounds: "device", "host" (memory) or "disk" (a file in the
     checkpoint's folder, or among temporary files); by default the first that has room.
     `devices`, `chunk`, `store`: no result changes by them beyond rounding.
@@ -79,12 +83,15 @@ def simulate(
         dtype=dtype,
         devices=devices,
         chunk=chunk,
+        adapt_on_test=adapt_on_test,
         store=store,
         folder=None if checkpoint is None else Path(checkpoint),
     )
     identity = (
         run_identity(problem, simulation.method, participation, seed, init, dtype) if resume or checkpoint else {}
     )
+    if identity and adapt_on_test:
+        identity["adapt_on_test"] = True
     rows = (
         checkpoints.kept_rows(_resumed(simulation, Path(resume), identity), eval_every, rounds)
         if resume is not None
@@ -153,7 +160,7 @@ def _row(simulation: Simulation, finetune: FineTune | None, distance: Distance |
     }
     if distance is not None:
         row |= distance(simulation.global_params)
-    return row | _means(metrics)
+    return row | _means(metrics) | _disparity(simulation.problem, metrics)
 
 
 def _distance(simulation: Simulation) -> Distance | None:
@@ -173,6 +180,18 @@ def _means(metrics: Metrics) -> dict[str, float]:
         for split, found in splits.items()
         for metric, values in found.items()
         if metric != "ridge"
+    }
+
+
+def _disparity(problem: Problem, metrics: Metrics) -> dict[str, float | None]:
+    """How unequal the clients are served, by the metric on test rows (training rows where there are none)."""
+    metric, rows = problem.loss.metric_name, np.asarray(problem.federation.train.sizes)
+    split = "test" if "test" in metrics["personal"] else "train"
+    found = {model: fairness.disparity(splits[split][metric], rows) for model, splits in metrics.items()}
+    return {
+        f"{model}_{split}_{metric}_{name}": values[name]
+        for model, values in found.items()
+        for name in fairness.OVER_ROUNDS
     }
 
 

@@ -45,6 +45,7 @@ class Simulation:
         dtype: DType = "float32",
         devices: int | Sequence[Any] | None = None,
         chunk: int | None = None,
+        adapt_on_test: bool = False,
         store: Store = "auto",
         folder: Path | None = None,
     ) -> None:
@@ -55,12 +56,15 @@ class Simulation:
         if method.resolve is not None:
             method = method.resolve(problem)
         _check_lengths(method, len(problem))
-        self.problem, self.method, self.seed = problem, method, seed
+        if adapt_on_test and not np.all(problem.federation.test.sizes):
+            raise PolyfedError("adapt_on_test needs test rows of every client, and some have none")
+        self.problem, self.method, self.seed, self.adapt_on_test = problem, method, seed, adapt_on_test
         self.dtype: DType = dtype
         self.sampling = sampling(participation, len(problem))
         self.layout = layout(len(problem), devices)
         self.round = self.iterations = self.bits_up = self.bits_down = self.empty_rounds = 0
         self.seconds = 0.0
+        self._shares = np.zeros(len(problem))
         with precision(dtype):
             traced = as_traced(method)
             whole = self.sampling.full and getattr(method, "batch", "full") == "full"
@@ -98,13 +102,14 @@ class Simulation:
         self.bits_up += self.wire_up * done.participants + done.bits
         self.bits_down += self.wire_down * received
         self.empty_rounds += done.empty
+        self._shares += done.shares
 
     def measure(self, finetune: FineTune | None = None) -> Metrics:
         """Every client's metrics: of its personal and the global model, or of the fine-tuned one."""
         if finetune is not None and self.global_params is None:
             raise PolyfedError(f"{self.method.name} has no global model to fine-tune")
         with precision(self.dtype):
-            found = self._residence.measure(finetune)
+            found = self._residence.measure(finetune, self.adapt_on_test)
         metrics = as_metrics(found, self.problem)
         if "global" in metrics and "personal" not in metrics:
             metrics = {"personal": metrics["global"], **metrics}
@@ -160,14 +165,21 @@ class Simulation:
         with precision(self.dtype):
             return self._residence.own_share()
 
+    @property
+    def server_weights(self) -> np.ndarray | None:
+        """Each client's share of all the server's averages so far: they add up to 1. None where nothing is averaged."""
+        total = float(np.sum(self._shares))
+        return self._shares / total if total > 0 and hasattr(self._residence.server, "params") else None
+
     def state(self) -> Snapshot:
         """All that a checkpoint must keep, apart from the counters; the same for any number of devices."""
-        return Snapshot(self.server, self._residence.excluded, *self._residence.rows())
+        return Snapshot(self.server, self._residence.excluded, self._shares.copy(), *self._residence.rows())
 
     def restore(self, state: Snapshot, counters: dict[str, int], seconds: float) -> None:
         """Go on from a checkpoint."""
         with precision(self.dtype):
             self._residence.restore(state)
+        self._shares = np.array(state.shares)
         for name in COUNTERS:
             setattr(self, name, counters[name])
         self.seconds = seconds

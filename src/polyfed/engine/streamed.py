@@ -70,14 +70,14 @@ class Streamed:
         """Nothing yet: see `_states`."""
 
     def advance(self, first: int, count: int) -> Counts:
-        total = [0] * len(Counts._fields)
+        total = Counts(0, 0, 0, 0, 0, np.zeros(self.layout.population))
         for number in range(first, first + count):
-            total = [a + b for a, b in zip(total, self._round(number), strict=True)]
-        return Counts(*total)
+            total = total.plus(self._round(number))
+        return total
 
-    def measure(self, finetune: FineTune | None) -> Any:
+    def measure(self, finetune: FineTune | None, on_test: bool) -> Any:
         def found(clients: jax.Array, states: State) -> Any:
-            return self.programs.measure(self.server, clients, states, finetune)
+            return self.programs.measure(self.server, clients, states, finetune, on_test)
 
         return _joined(self._over_all(found))
 
@@ -112,13 +112,14 @@ class Streamed:
     def _round(self, number: int) -> Counts:
         programs, method = self.programs, self.programs.method
         cohort, taken = self._filled(*programs.cohort(number))
-        good, silent, bits = np.zeros_like(taken), np.zeros_like(taken), np.zeros(taken.shape, np.uint64)
+        good, silent = np.zeros_like(taken), np.zeros_like(taken)
+        bits, emphasis = np.zeros(taken.shape, np.uint64), np.zeros(taken.shape)
         waves = [wave for wave in _slices(taken.shape[1], self._wave) if taken[:, wave].any()]
         sums = programs.nothing(self.server, self._start)
 
         def keep(wave: slice, states: State, slots: Slots) -> None:
             self._keep(cohort[:, wave], taken[:, wave], states)
-            for values, new in zip((good, silent, bits), slots, strict=True):
+            for values, new in zip((good, silent, bits, emphasis), slots, strict=True):
                 values[:, wave] = np.asarray(new).reshape(self.layout.devices, -1)
 
         before = None
@@ -131,7 +132,7 @@ class Streamed:
             before = wave, states, slots
         if before is not None:
             keep(*before)
-        self.server, count, steps = programs.update(self.server, sums)
+        self.server, count, steps, whole = programs.update(self.server, sums)
         sent = taken & ~silent
         newcomers = 0
         if method.absorb is not None:
@@ -142,8 +143,10 @@ class Streamed:
                 states = programs.absorb(self.server, number, clients, fine, states)
                 self._keep(cohort[:, wave], good[:, wave], states)
         np.add.at(self.excluded, cohort[taken & ~good], 1)
+        shares = np.zeros(self.layout.population)
+        np.add.at(shares, cohort[good], emphasis[good] / (float(whole) or 1.0))
         empty = int(count) == 0 and bool(taken.any())
-        return Counts(int(sent.sum()), newcomers, int(steps), int(bits.sum()), int(empty))
+        return Counts(int(sent.sum()), newcomers, int(steps), int(bits.sum()), int(empty), shares)
 
     def _filled(self, cohort: np.ndarray, taken: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """A cohort with empty slots at its end, so that it comes out in whole waves."""

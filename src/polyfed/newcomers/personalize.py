@@ -94,7 +94,7 @@ class Newcomers:
         taken: set[str] = set()
         rows = evaluate.client_rows(self.problem, self.metrics, None)
         for index, row in enumerate(rows):
-            del row["own_share"]
+            del row["own_share"], row["server_weight"]
             name = slug(row["client"])
             while name in taken:
                 name += "-x"

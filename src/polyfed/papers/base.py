@@ -83,7 +83,16 @@ def experiment(
 
 def load_all() -> dict[str, Experiment]:
     """The registry, with every paper's experiments in it."""
-    from polyfed.papers import apfl, apfl_nets, flix, flix_sines, scafflix  # noqa: F401  (importing registers them)
+    from polyfed.papers import (  # noqa: F401  (importing registers them)
+        apfl,
+        apfl_nets,
+        fedbc,
+        fedbc_nets,
+        fedbc_rounds,
+        flix,
+        flix_sines,
+        scafflix,
+    )
 
     return REGISTRY
 

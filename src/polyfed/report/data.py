@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from polyfed.fairness import OVER_ROUNDS
 from polyfed.report.methods import MODELS, SPLITS, Method, Task
 from polyfed.report.numbers import finite, strict_average
 
@@ -26,7 +27,7 @@ def page_data(methods: Sequence[Method], focus: Method) -> dict[str, Any]:
     task = methods[0].task
     clients = list(dict.fromkeys(name for method in methods for name in method.clients))
     drawn = [_method(method, clients) for method in methods]
-    keys = {key for method in drawn for key in method["curves"]}
+    keys = {key for method in drawn for key in method["curves"] if not key.endswith(OVER_ROUNDS)}  # those are apart
     return {
         "metric": task.metric,
         "split": task.split,
@@ -50,6 +51,7 @@ def _method(method: Method, clients: Sequence[str]) -> dict[str, Any]:
         "values": {model: column for model, column in values.items() if _any(column)},
         "gains": _aligned(method, method.gains, clients),
         "own_share": _aligned(method, method.column("own_share"), clients),
+        "weights": _aligned(method, method.column("server_weight"), clients),
         "shares": _shares(method, clients),
         **_curves(method),
     }

@@ -62,6 +62,16 @@ class Method:
     def diverged(self) -> bool:
         return any(bool(run.summary.get("diverged")) for run in self.runs)
 
+    @property
+    def leaks(self) -> bool:
+        """Whether what it deploys was adapted on the test rows that it is judged by."""
+        return any(bool(run.summary.get("adapted_on_test")) for run in self.runs)
+
+    @property
+    def marked(self) -> str:
+        """The label, with a mark where the figures are not those of unseen rows."""
+        return f"{self.label} (test labels leak)" if self.leaks else self.label
+
     @cached_property
     def deployed(self) -> str:
         """The model that a client ends up with: its personal one where there is one, else the global one."""

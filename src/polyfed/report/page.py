@@ -15,7 +15,16 @@ from plotly.offline import get_plotlyjs
 from polyfed.report.data import page_data
 from polyfed.report.headline import headline
 from polyfed.report.methods import group
-from polyfed.report.sections import cards, configs, methods_table, models_table, notes, toggles, warnings
+from polyfed.report.sections import (
+    cards,
+    configs,
+    fairness_section,
+    methods_table,
+    models_table,
+    notes,
+    toggles,
+    warnings,
+)
 from polyfed.rundir import RunRecord
 
 
@@ -31,7 +40,9 @@ def render(runs: Sequence[RunRecord], *, title: str) -> str:
     """The report as text. Whatever comes from the data is escaped before it becomes HTML."""
     methods = group(runs)
     story = headline(methods)
-    own = "".join(_asset(name) for name in ("base.js", "charts.js", "shares.js", "clients.js", "main.js"))
+    own = "".join(
+        _asset(name) for name in ("base.js", "charts.js", "fairness.js", "shares.js", "clients.js", "main.js")
+    )
     return Template(_asset("template.html")).substitute(
         title=escape(title),
         style=_asset("report.css"),
@@ -43,6 +54,8 @@ def render(runs: Sequence[RunRecord], *, title: str) -> str:
         toggles=toggles(methods),
         methods_table=methods_table(methods),
         models_table=models_table(methods),
+        fairness_table=fairness_section(methods),
+        metric=escape(methods[0].task.name),
         notes=notes(methods),
         configs=configs(methods),
         plotly=_script(get_plotlyjs()),

@@ -7,7 +7,7 @@ from html import escape
 
 import tomlkit
 
-from polyfed.report import numbers
+from polyfed.report import fairness, numbers
 from polyfed.report.methods import Method
 from polyfed.report.numbers import MISSING, strict_average
 from polyfed.report.table import Cell, comparison_table
@@ -41,6 +41,17 @@ def warnings(methods: Sequence[Method]) -> str:
             if run.summary.get("diverged"):
                 lines.append(
                     f"<strong>{name} diverged.</strong> Its figures show where it went; they are not a result."
+                )
+            if run.summary.get("adapted_on_test"):
+                what = "What it deploys was"
+            elif (run.config.get("run") or {}).get("adapt_on_test"):
+                what = "Its fine-tuned model was"
+            else:
+                what = ""
+            if what:
+                lines.append(
+                    f"<strong>{name}: test labels leak.</strong> {what} adapted on test rows, the published protocol "
+                    "of some papers; those test figures say nothing about unseen rows."
                 )
             excluded = run.summary.get("excluded") or {}
             if excluded:
@@ -85,6 +96,7 @@ def methods_table(methods: Sequence[Method]) -> str:
             text = _cell_text(method, column.key, cell)
             cells.append(f'<td class="best">{text}</td>' if table.is_best(i, j) else f"<td>{text}</td>")
         mark = ' <em class="bad">diverged</em>' if method.diverged else ""
+        mark += ' <em class="bad">test labels leak</em>' if method.leaks else ""
         seeds = f" <small>{len(method.runs)} seeds</small>" if len(method.runs) > 1 else ""
         body.append(_row(i, f"{escape(method.label)}{seeds}{mark}", cells))
     return _table(heads, body)
@@ -113,6 +125,24 @@ def models_table(methods: Sequence[Method]) -> str:
     return (
         f"<h3>What each step is worth</h3><p>Mean {escape(task.name)} of every model that was measured; "
         "the one that clients deploy is underlined.</p>" + _table(["Method", *(names[m] for m in models)], body)
+    )
+
+
+def fairness_section(methods: Sequence[Method]) -> str:
+    """How evenly the clients are served, by every model that is deployed or shared."""
+    table = fairness.fairness_table([run for method in methods for run in method.runs])
+    if table is None:
+        return ""
+    body = []
+    for i, (method, _) in enumerate(fairness.lines(methods)):
+        texts = [escape(text) for text in table.rows[i][1:]]
+        cells = [f'<td class="best">{t}</td>' if table.is_best(i, j) else f"<td>{t}</td>" for j, t in enumerate(texts)]
+        body.append(_row(methods.index(method), escape(table.labels[i]), cells))
+    task = methods[0].task
+    return (
+        f"<p>The {escape(task.name)} over all clients. The smallest and the largest client go by training rows; a Gini "
+        "index of 0 and a Jain index of 1 mean that all are served alike. A client’s weight is its share of all the "
+        "server’s averages.</p>" + _table(table.headers, body)
     )
 
 

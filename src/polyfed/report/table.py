@@ -116,7 +116,7 @@ def comparison_table(runs: Sequence[RunRecord]) -> Table:
     columns = _columns(methods[0].task)
     return Table(
         columns,
-        tuple(method.label for method in methods),
+        tuple(method.marked for method in methods),
         tuple(len(method.runs) for method in methods),
         tuple(method.diverged for method in methods),
         tuple(tuple(_cell(method, column.key) for column in columns) for method in methods),
@@ -125,13 +125,17 @@ def comparison_table(runs: Sequence[RunRecord]) -> Table:
 
 def write_table(runs: Sequence[RunRecord], folder: str | Path) -> list[Path]:
     """Write `table.csv`, `table.md` and `table.tex` into `folder` and return their paths."""
+    return write_files(comparison_table(runs), folder, "table")
+
+
+def write_files(table: Table, folder: str | Path, name: str) -> list[Path]:
+    """Write a table in the three formats, and return the paths."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    table = comparison_table(runs)
-    texts = {"table.csv": table.to_csv(), "table.md": table.to_markdown(), "table.tex": table.to_latex()}
-    for name, text in texts.items():
-        (folder / name).write_text(text, encoding="utf-8", newline="\n")
-    return [folder / name for name in texts]
+    texts = {".csv": table.to_csv(), ".md": table.to_markdown(), ".tex": table.to_latex()}
+    for ending, text in texts.items():
+        (folder / f"{name}{ending}").write_text(text, encoding="utf-8", newline="\n")
+    return [folder / f"{name}{ending}" for ending in texts]
 
 
 def _columns(task: Task) -> tuple[Column, ...]:

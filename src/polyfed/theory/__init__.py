@@ -2,6 +2,7 @@
 
 flix.py: the FLIX objective, one-shot averaging, the communication budget, gradient descent. compressed.py: DCGD and
 DIANA. scafflix.py: Scaffnew, i-Scaffnew and Scafflix. apfl.py: the risk of a mixture and its best weight.
+fedbc.py: the interval of FedBC's multipliers.
 
 A quantity of the clients is one number for all, or one each.
 """
@@ -28,6 +29,7 @@ from polyfed.theory.compressed import (
     diana_rounds,
     diana_stepsize,
 )
+from polyfed.theory.fedbc import MultiplierInterval, multiplier_interval
 from polyfed.theory.flix import (
     Budget,
     Spread,
@@ -63,6 +65,7 @@ __all__ = [
     "ApflRisk",
     "Budget",
     "ExpectedSmoothness",
+    "MultiplierInterval",
     "Regime",
     "Spread",
     "apfl_bound",
@@ -90,6 +93,7 @@ __all__ = [
     "growth",
     "label_divergence",
     "largest_alpha",
+    "multiplier_interval",
     "one_shot_limit",
     "one_shot_weights",
     "optimality_gap",

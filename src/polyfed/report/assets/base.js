@@ -72,7 +72,7 @@ function axis(title, extra = {}) {
 const valueAxis = (title, share, extra = {}) => axis(title, share ? { tickformat: ",.2~%", ...extra } : extra);
 
 function show(chart, traces, shape, height) {
-  const bare = narrow() || /^(gain|move)-/.test(chart.id);
+  const bare = narrow() || /^(gain|move|fair)-/.test(chart.id);
   const config = {
     displaylogo: false, responsive: true, showTips: false, displayModeBar: bare ? false : "hover",
     modeBarButtons: [["toImage", "resetScale2d"]], toImageButtonOptions: { scale: 2, filename: chart.id },

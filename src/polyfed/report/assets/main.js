@@ -1,10 +1,10 @@
 // The page's controls: methods, theme, selectors, printing.
 
-const CHARTS = [drawCurves, drawGains, drawBoxes, drawOwn, drawShares];
+const CHARTS = [drawCurves, drawGains, drawBoxes, drawFairness, drawOwn, drawShares];
 
 function drawAll() {
   for (const draw of CHARTS) draw();
-  for (const id of ["by-round", "by-bits", "own-chart"]) listen($(id));
+  for (const id of ["by-round", "by-bits", "own-chart", "weight-chart"]) listen($(id));
 }
 
 // A click on a legend does what the method's button does, so that a method is hidden everywhere or nowhere.
@@ -47,11 +47,13 @@ function start() {
   fill($("curve"), DATA.options.map((option) => [option.key, option.name]));
   const models = [["deployed", "deployed"], ["global", "global"], ["finetuned", "global, fine-tuned"], ["alone", "alone"]];
   fill($("model"), models.filter(([key]) => METHODS.some((method) => method.values[key])));
+  fill($("fair-model"), fairModels());
   $("spread").hidden = $("model").options.length === 0;
 
   for (const button of document.querySelectorAll(".toggle")) button.onclick = () => toggle(Number(button.dataset.method));
   for (const id of ["curve", "bits", "log"]) $(id).onchange = drawCurves;
   $("model").onchange = drawBoxes;
+  $("fair-model").onchange = drawFairness;
   $("find").oninput = () => { portion = PORTION; drawClients(); };
   $("more").onclick = () => { portion += PORTION; drawClients(); };
 

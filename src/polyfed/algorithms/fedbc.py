@@ -1,0 +1,229 @@
+"""FedBC: every client's model may leave the global one by a tolerance; the multipliers also weigh the clients."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from polyfed.algorithms import checks, mixture, newcomer, server
+from polyfed.algorithms.base import Algorithm, Total, Upload, algorithm
+from polyfed.algorithms.server import Optimizer
+from polyfed.errors import PolyfedError
+from polyfed.mixing import client_values
+from polyfed.objective import Batch, Batching, Objective
+from polyfed.schedules import Schedule, at
+from polyfed.trees import Tree, add, scale, squared_norm, subtract
+
+if TYPE_CHECKING:
+    from polyfed.problem import Problem
+
+
+class Bond(NamedTuple):
+    """What holds a client near the global model: lambda_i, and gamma_i, the squared distance that it may keep."""
+
+    multiplier: jax.Array
+    tolerance: jax.Array
+
+
+class BcState(NamedTuple):
+    """x_i, and the client's bond."""
+
+    own: Tree
+    bond: Bond
+
+
+class BcServer(NamedTuple):
+    """z, and the mean multiplier of the last participants: what a newcomer is bound by."""
+
+    params: Tree
+    multiplier: jax.Array
+
+
+@algorithm("fedbc")
+class FedBC(Algorithm):
+    """Beyond consensus: min sum_i f_i(x_i) s.t. |x_i - z|^2 <= gamma_i, by a primal-dual method.
+
+    Bedi et al. 2022, Algorithms 1 and 2, with the paper's rule for gamma_i. A client deploys x_i.
+    """
+
+    tolerance: float | str | list[float] = 0.0
+    """gamma_i, the squared distance to z that costs nothing: a number, one for each client, or a column of the data"""
+    grow: bool = True
+    """let gamma_i grow by tolerance_lr * lambda_i a round, as in the paper's experiments; else it stays"""
+    tolerance_lr: Schedule | None = None
+    """the stepsize of gamma_i; by default dual_lr, as in the paper's experiments"""
+    multiplier: float = 0.0
+    """lambda_i at the start"""
+    dual_lr: Schedule = 0.001
+    """alpha, the stepsize of lambda_i; 0 keeps it fixed"""
+    multiplier_min: float = 0.0
+    """lambda_min, the least that lambda_i is projected to"""
+    multiplier_max: float | None = None
+    """lambda_max, the most that lambda_i is projected to; by default there is no such bound"""
+    start: Literal["server", "own"] = "server"
+    """where local work starts: at z, as in the published code, or at the client's own x_i, as in the paper's text"""
+    weighting: Literal["multiplier", "size", "uniform"] = "multiplier"
+    """the weight of a client in the average (13): its new lambda_i as in the paper, n_i, or one for all"""
+    optimizer: Optimizer = "sgd"
+    """any of Optax's, for the local steps; it begins anew in every round"""
+    lr: Schedule = 0.1
+    """beta, the stepsize of the local steps"""
+    local_steps: int = 10
+    """K_i, steps per round"""
+    local_epochs: int | None = None
+    """E, passes over the client's data per round, instead of local_steps"""
+    batch: int | Literal["full"] = 20
+    """rows per step, or "full" """
+    replace: bool = False
+    """draw batches with replacement"""
+    adapt_steps: int = 0
+    """steps of SGD on training rows that a client takes from x_i before it deploys it; above 0: FedBC-FineTune"""
+    adapt_lr: float | None = None
+    """the stepsize of those steps; by default lr"""
+
+    def check(self) -> None:
+        check_bond(self)
+        checks.local_work(self)
+        checks.choice(self, "start", "server", "own")
+        server.check_name(self, "optimizer")
+        checks.whole(self, "adapt_steps", 0)
+        if self.adapt_lr is not None:
+            checks.number(self, "adapt_lr", above=True)
+
+    def resolve(self, problem: Problem) -> FedBC:
+        return dataclasses.replace(self, tolerance=tolerances(self, problem))
+
+    def init_server(self, params: Tree) -> BcServer:
+        return BcServer(params, first_bond(self).multiplier)
+
+    def init_client(self, params: Tree) -> BcState:
+        return BcState(params, first_bond(self))
+
+    def prepare(self, state: BcState, f: Objective, key: jax.Array) -> BcState:
+        return state._replace(bond=own_bond(self, state.bond, f))
+
+    def broadcast(self, server: BcServer) -> Tree:
+        return server.params
+
+    def local(self, z: Tree, state: BcState, f: Objective, key: jax.Array) -> tuple[Upload, BcState]:
+        start = z if self.start == "server" else state.own
+        x, steps = self._oracle(start, z, state.bond.multiplier, f, key, Batching.of(self))  # line 7
+        move = subtract(x, z)
+        bond = dual_step(self, state.bond, squared_norm(move), f.round)  # line 8
+        return Upload(move, bond_weight(self, bond, f), steps=steps), BcState(x, bond)  # line 9
+
+    def update(self, server: BcServer, total: Total) -> BcServer:
+        return averaged(self, server, total)  # (13)
+
+    def personal(self, server: BcServer, state: BcState) -> Tree:
+        return state.own
+
+    def refine(self, model: Tree, f: Objective, key: jax.Array) -> Tree:
+        """FedBC-FineTune: adapt_steps more, on f_i alone."""
+        if self.adapt_steps == 0:
+            return model
+        lr = at(self.lr, f.round) if self.adapt_lr is None else self.adapt_lr
+        return newcomer.fit(model, f, key, lr, Batching(self.batch, self.adapt_steps, None, self.replace))
+
+    def own_share(self, state: BcState) -> jax.Array:
+        return jnp.ones(())
+
+    def adapt(self, server: BcServer, f: Objective, key: jax.Array, work: Batching | None = None) -> Tree:
+        """x from the global model, which stays, bound by the others' mean multiplier; then fine-tuned, if they are."""
+        z = server.params
+        x, _ = self._oracle(z, z, server.multiplier, f, key, work or Batching.of(self))
+        return self.refine(x, f, jax.random.fold_in(key, newcomer.ASIDE))
+
+    def _oracle(
+        self, start: Tree, z: Tree, multiplier: jax.Array, f: Objective, key: jax.Array, work: Batching
+    ) -> tuple[Tree, jax.Array]:
+        """Algorithm 2: an optimiser's steps on f_i(x) + lambda_i (|x - z|^2 - gamma_i)."""
+        rule = server.optimizer(self.optimizer, at(self.lr, f.round))
+
+        def step(carry: tuple[Tree, Any], batch: Batch | None) -> tuple[Tree, Any]:
+            x, memory = carry
+            updates, memory = rule.update(lagrangian_gradient(x, z, multiplier, f, batch), memory, x)
+            return optax.apply_updates(x, updates), memory
+
+        (x, _), steps = f.train(step, (start, rule.init(start)), key, work)
+        return x, steps
+
+
+def lagrangian_gradient(x: Tree, z: Tree, multiplier: jax.Array, f: Objective, batch: Batch | None) -> Tree:
+    """grad f_i(x) + 2 lambda_i (x - z)."""
+    return add(f.grad(x, batch), scale(2 * multiplier, subtract(x, z)))
+
+
+def dual_step(method: Any, bond: Bond, squared_distance: jax.Array, round: jax.Array) -> Bond:
+    """(11) for lambda_i, and a gradient step of the Lagrangian for gamma_i; both from the values before the step."""
+    rate = at(method.dual_lr, round)
+    multiplier = bond.multiplier + rate * (squared_distance - bond.tolerance)
+    tolerance = bond.tolerance
+    if method.grow:
+        growth = rate if method.tolerance_lr is None else at(method.tolerance_lr, round)
+        tolerance = tolerance + growth * bond.multiplier
+    return Bond(_projected(method, multiplier), tolerance)
+
+
+def bond_weight(method: Any, bond: Bond, f: Objective) -> jax.Array | float:
+    """The client's weight in the average.
+
+    A multiplier of zero counts as one that is too small to matter beside any other: where all are zero, the average is
+    the uniform one.
+    """
+    if method.weighting != "multiplier":
+        return f.weight(method.weighting)
+    least = float(jnp.finfo(bond.multiplier.dtype).tiny) ** 0.6  # its products with a model are normal numbers still
+    return jnp.maximum(bond.multiplier, least)
+
+
+def averaged(method: Any, server: BcServer, total: Total) -> BcServer:
+    """z + the weighted mean of the participants' moves, and the mean of their multipliers, where they sent them."""
+    multiplier = total.weight / total.count if method.weighting == "multiplier" else server.multiplier
+    return BcServer(add(server.params, total.mean), multiplier)
+
+
+def first_bond(method: Any) -> Bond:
+    return Bond(_projected(method, jnp.asarray(method.multiplier)), jnp.zeros(()))
+
+
+def own_bond(method: Any, bond: Bond, f: Objective) -> Bond:
+    """The bond with the client's own tolerance."""
+    return bond._replace(tolerance=jnp.asarray(f.own(method.tolerance), bond.tolerance.dtype))
+
+
+def tolerances(method: Any, problem: Problem) -> Any:
+    """gamma_i of every client; one number where all have the same."""
+    return mixture.compact(client_values(method.tolerance, problem.federation, f"{method.name}: tolerance"))
+
+
+def check_bond(method: Any) -> None:
+    """The fields that both methods of the paper have."""
+    if isinstance(method.tolerance, int | float) and not isinstance(method.tolerance, bool):
+        checks.number(method, "tolerance")
+    checks.flag(method, "grow")
+    for name in ("dual_lr", "tolerance_lr"):
+        value = getattr(method, name)
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            checks.number(method, name)
+        elif value is not None:
+            checks.stepsize(method, name)
+    for name in ("multiplier", "multiplier_min"):
+        checks.number(method, name)
+    if method.multiplier_max is not None:
+        checks.number(method, "multiplier_max")
+        if method.multiplier_max < method.multiplier_min:
+            raise PolyfedError(
+                f"{method.name}: multiplier_max must be at least multiplier_min = {method.multiplier_min:g}, "
+                f"found {method.multiplier_max:g}"
+            )
+    checks.choice(method, "weighting", "multiplier", "size", "uniform")
+
+
+def _projected(method: Any, multiplier: jax.Array) -> jax.Array:
+    """The multiplier in [lambda_min, lambda_max]."""
+    return jnp.clip(multiplier, method.multiplier_min, method.multiplier_max)

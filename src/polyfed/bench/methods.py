@@ -1,0 +1,59 @@
+"""`polyfed bench methods`: a round of other methods beside one of FedAvg, on an MLP of MNIST's shape."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import polyfed as pf
+from polyfed.algorithms.base import get_algorithm
+from polyfed.bench.engine import random_problem
+from polyfed.engine.simulation import Simulation
+from polyfed.errors import PolyfedError
+
+CLIENTS, ROWS, EPOCHS, BATCH = 20, 3000, 5, 20
+"""MNIST's training rows over 20 devices, and FedBC's local work."""
+METHODS = ("fedprox", "fedbc")
+BASE = "fedavg"
+
+
+@dataclass(frozen=True)
+class Cost:
+    """The best round of a method, and how many times FedAvg's best in the same run."""
+
+    method: str
+    round_seconds: float
+    times_fedavg: float
+
+    def as_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+
+def bench_methods(methods: Sequence[str] = METHODS, repeat: int = 5, rows: int = ROWS) -> list[Cost]:
+    """A round of each method in turns, FedAvg first; the best of the repetitions."""
+    if repeat < 1:
+        raise PolyfedError(f"repeat must be at least 1, found {repeat}")
+    problem = random_problem(CLIENTS, rows, [128])
+    runs = {name: _simulation(problem, name) for name in dict.fromkeys((BASE, *methods))}
+    seconds: dict[str, list[float]] = {name: [] for name in runs}
+    for _ in range(repeat):
+        for name, simulation in runs.items():
+            before = simulation.seconds
+            simulation.advance(1)
+            seconds[name].append(simulation.seconds - before)
+    best = {name: min(found) for name, found in seconds.items()}
+    return [Cost(name, found, found / best[BASE]) for name, found in best.items()]
+
+
+def _simulation(problem: pf.Problem, name: str) -> Simulation:
+    """The method with this work, compiled and warmed up by a round."""
+    cls = get_algorithm(name)
+    known = {field.name for field in dataclasses.fields(cls)}  # pyright: ignore[reportArgumentType]
+    if "local_epochs" not in known:
+        raise PolyfedError(f"{name} has no local_epochs, so that its round cannot be set beside FedAvg's")
+    simulation = Simulation(problem, cls(lr=0.01, local_epochs=EPOCHS, batch=BATCH))  # pyright: ignore[reportCallIssue]
+    simulation.prepare()
+    simulation.advance(1)
+    return simulation

@@ -1,0 +1,59 @@
+"""How evenly a federation serves its clients, and whose data the server listens to."""
+
+from __future__ import annotations
+
+import numpy as np
+
+OVER_ROUNDS = ("variance", "smallest", "largest")
+"""What of `disparity` a history has for every evaluated round."""
+ALL = (*OVER_ROUNDS, "gini", "jain")
+
+
+def disparity(values: np.ndarray, rows: np.ndarray) -> dict[str, float | None]:
+    """The spread of a metric over the clients that have it; `rows` are their training rows.
+
+    `variance` over clients; `smallest` and `largest`, the metric of the client with the fewest and the most training
+    rows (the mean, where several have); the `gini` and `jain` indices: 0 and 1 where all clients are served alike.
+    """
+    there = ~np.isnan(values)
+    values, rows = values[there].astype(np.float64), np.asarray(rows)[there]
+    if not len(values):
+        return dict.fromkeys(ALL)
+    with np.errstate(over="ignore", invalid="ignore"):  # a run that diverges has no spread worth a warning
+        return {
+            "variance": float(np.var(values)),
+            "smallest": float(np.mean(values[rows == rows.min()])),
+            "largest": float(np.mean(values[rows == rows.max()])),
+            "gini": gini(values),
+            "jain": jain(values),
+        }
+
+
+def gini(values: np.ndarray) -> float:
+    """sum_ij |v_i - v_j| / (2 n^2 mean): 0 where all have the same, close to 1 where one has everything."""
+    ordered, n = np.sort(np.asarray(values, np.float64)), len(values)
+    total = ordered.sum()
+    if total == 0:
+        return 0.0
+    return float(np.dot(2 * np.arange(1, n + 1) - n - 1, ordered) / (n * total))
+
+
+def jain(values: np.ndarray) -> float:
+    """(sum v)^2 / (n sum v^2): 1 where all have the same, 1/n where one has everything."""
+    values = np.asarray(values, np.float64)
+    squares = len(values) * np.dot(values, values)
+    return float(values.sum() ** 2 / squares) if squares > 0 else 1.0
+
+
+def attention(weights: np.ndarray, rows: np.ndarray) -> dict[str, float]:
+    """Each client's share of the server's averages against its share of the training rows, in a few numbers.
+
+    `smallest` and `largest` are the clients with the fewest and the most rows; `jain` says how even the shares are.
+    """
+    rows = np.asarray(rows)
+    data = rows / rows.sum()
+    found = {}
+    for name, who in (("smallest", rows == rows.min()), ("largest", rows == rows.max())):
+        found[f"{name}_weight"] = float(np.mean(weights[who]))
+        found[f"{name}_data"] = float(np.mean(data[who]))
+    return found | {"weight_jain": jain(weights), "data_jain": jain(data)}

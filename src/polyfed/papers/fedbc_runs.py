@@ -1,0 +1,248 @@
+"""The runs behind FedBC's figures and tables: methods, one budget of tuning for all, and what is kept of a run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, lru_cache
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from polyfed import data, models
+from polyfed.algorithms.base import Algorithm, get_algorithm
+from polyfed.engine.participation import sampling
+from polyfed.engine.simulation import Metrics, Simulation
+from polyfed.papers.base import Progress
+from polyfed.papers.held_out import Options, Row, options
+from polyfed.problem import Problem
+from polyfed.tuning.space import tune_plan
+
+SEEDS, BUDGET, COHORT = 5, 12, 10
+MODELS: dict[str, Callable[[], Any]] = {
+    "linear": models.linear,
+    "mlp": lambda: models.mlp([128]),
+    "lenet": models.lenet,
+    "lstm": models.lstm,
+}
+SNAPSHOTS = (1, 50, 100, 200)
+"""The rounds after which the multipliers are kept (Fig. 7e), beside the last."""
+RATES = [0.01, 0.03, 0.1, 0.3]
+
+
+class Contender(NamedTuple):
+    """A method: its algorithm, the options that are not tuned, what is, and which of its models is judged."""
+
+    algorithm: str
+    fixed: dict[str, Any]
+    space: dict[str, Any]
+    judged: str = "global"
+
+
+GLOBAL: dict[str, Contender] = {
+    "FedAvg, by size": Contender("fedavg", {}, {"lr": RATES}),
+    "FedAvg, uniform": Contender("fedavg", {"weighting": "uniform"}, {"lr": RATES}),
+    "q-FedAvg": Contender("qfedavg", {}, {"lr": RATES, "q": [0.01, 0.1, 1.0]}),
+    "FedProx": Contender("fedprox", {}, {"lr": RATES, "mu": [0.01, 0.1, 1.0]}),
+    "SCAFFOLD": Contender("scaffold", {}, {"lr": RATES}),
+    "FedBC": Contender("fedbc", {}, {"lr": RATES, "dual_lr": [1e-4, 1e-3, 1e-2]}),
+}
+"""The methods whose global model is compared. Where a space is smaller than the budget, draws between fill it up."""
+LOCAL: dict[str, Contender] = {
+    "Alone": Contender("local", {}, {"lr": RATES}, "personal"),
+    "FedAvg, fine-tuned": Contender("fedavg", {"weighting": "uniform"}, {"lr": RATES}, "finetuned"),
+    "Per-FedAvg": Contender("perfedavg", {}, {"lr": RATES, "inner_lr": [0.01, 0.03, 0.1]}, "personal"),
+    "pFedMe": Contender(
+        "pfedme", {"inner_lr": 0.03}, {"lr": [0.01, 0.03, 0.1], "penalty": [0.1, 1.0, 10.0]}, "personal"
+    ),
+    "FedBC": Contender("fedbc", {}, {"lr": RATES, "dual_lr": [1e-4, 1e-3, 1e-2]}, "personal"),
+    "FedBC, from x_i": Contender("fedbc", {"start": "own"}, {"lr": RATES, "dual_lr": [1e-4, 1e-3, 1e-2]}, "personal"),
+    "FedBC-FineTune": Contender("fedbc", {"adapt_steps": 1}, {"lr": RATES, "dual_lr": [1e-4, 1e-3, 1e-2]}, "personal"),
+    "Per-FedBC": Contender("perfedbc", {"inner_lr": 0.03}, {"lr": RATES, "dual_lr": [1e-4, 1e-3, 1e-2]}, "personal"),
+}
+"""The methods whose clients' own models are compared."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """A federation and the work of a round."""
+
+    source: str
+    data: Options
+    model: str
+    epochs: int
+    rounds: int
+    every: int = 1
+    batch: int = 20
+    cohort: int = COHORT
+
+
+class Record(NamedTuple):
+    """What is kept of a run: rows over the rounds, and of every client at the end its rows, weight and multiplier."""
+
+    rows: tuple[Row, ...]
+    sizes: np.ndarray
+    weights: np.ndarray | None
+    multipliers: dict[int, np.ndarray]
+
+    def last(self, name: str) -> float:
+        return float(self.rows[-1][name])
+
+
+@lru_cache(maxsize=6)
+def problem_of(source: str, given: Options, model: str, seed: int) -> Problem:
+    return Problem(data.load(source, seed=seed, **dict(given)), MODELS[model](), "softmax", 0.0)
+
+
+def algorithm_of(task: Task, contender: Contender, chosen: Options) -> Algorithm:
+    given = {**contender.fixed, **dict(chosen), "local_epochs": task.epochs, "batch": task.batch}
+    return get_algorithm(contender.algorithm)(**given)
+
+
+@cache
+def trace(task: Task, label: str, judged: str, chosen: Options, seed: int, leak: bool = False) -> Record:
+    """One run, round by round. Figures that show the same run compute it once."""
+    contender = (GLOBAL if judged == "global" else LOCAL)[label]
+    problem = problem_of(task.source, task.data, task.model, seed)
+    method = algorithm_of(task, contender, chosen)
+    cohort: Any = 1.0 if contender.algorithm == "local" else min(task.cohort, len(problem))
+    simulation = Simulation(problem, method, participation=cohort, seed=seed, adapt_on_test=leak)
+    simulation.prepare()
+    rows, kept, before = [], {}, np.zeros(len(problem))
+    for round in range(1, task.rounds + 1):
+        simulation.advance(1)
+        if round in (*SNAPSHOTS, task.rounds) and hasattr(simulation.client_state, "bond"):
+            kept[round] = np.asarray(simulation.client_state.bond.multiplier)
+        if round % task.every and round != task.rounds:
+            continue
+        summed = before if simulation.server_weights is None else simulation.server_weights * round
+        row = {"round": round, **measured(problem, _metrics(simulation, contender, method))}
+        if task.every == 1:
+            row |= _participants(problem, simulation, seed, round, summed - before, row.pop("_global", None))
+        row.pop("_global", None)
+        before = summed
+        rows.append(row)
+    return Record(tuple(rows), np.asarray(problem.federation.train.sizes), simulation.server_weights, kept)
+
+
+def _metrics(simulation: Simulation, contender: Contender, method: Any) -> Metrics:
+    found = simulation.measure()
+    if contender.judged == "finetuned":
+        found |= simulation.measure(finetune(method))
+    return found
+
+
+def finetune(method: Any) -> Any:
+    from polyfed.engine.measure import FineTune
+
+    return FineTune(steps=1, lr=float(method.lr), batch=method.batch)
+
+
+def measured(problem: Problem, metrics: Metrics) -> Row:
+    """Global accuracy over all test rows, local accuracy as the mean over clients, the variance, and losses."""
+    row: Row = {}
+    for model, splits in metrics.items():
+        for split in ("validation", "test"):
+            if split not in splits:
+                continue
+            accuracy, sizes = splits[split]["accuracy"], np.asarray(problem.federation.split(split).sizes)
+            there = sizes > 0
+            row[f"{model}_{split}_pooled"] = float(np.average(accuracy[there], weights=sizes[there]))
+            row[f"{model}_{split}_mean"] = float(np.mean(accuracy[there]))
+            row[f"{model}_{split}_variance"] = float(np.var(accuracy[there]))
+        weights = np.asarray(problem.federation.train.sizes)
+        row[f"{model}_train_loss"] = float(np.average(splits["train"]["loss"], weights=weights))
+    row["_global"] = metrics["global"]["test"]["accuracy"] if "global" in metrics else None
+    return row
+
+
+def _participants(
+    problem: Problem, simulation: Simulation, seed: int, round: int, shares: np.ndarray, accuracy: np.ndarray | None
+) -> Row:
+    """Of the round's smallest and largest participant: accuracy of the global model, weight, and share of the data."""
+    if accuracy is None or simulation.sampling.full:
+        return {}
+    plan = sampling(simulation.sampling.capacity, len(problem))
+    drawn, _, _ = plan.cohort(jnp.uint32(seed), jnp.int32(round - 1), jnp.arange(plan.capacity))
+    here = np.sort(np.asarray(jax.device_get(drawn)))
+    sizes = np.asarray(problem.federation.train.sizes)[here]
+    found: Row = {}
+    for name, client in (("smallest", here[np.argmin(sizes)]), ("largest", here[np.argmax(sizes)])):
+        found[f"{name}_accuracy"] = float(accuracy[client])
+        found[f"{name}_weight"] = float(shares[client])
+        found[f"{name}_data"] = float(problem.federation.train.sizes[client] / sizes.sum())
+    return found
+
+
+@cache
+def choose(task: Task, label: str, judged: str, budget: int) -> Options:
+    """The candidate whose judged model is best on validation rows (seed 0), of as many for every method."""
+    contender = (GLOBAL if judged == "global" else LOCAL)[label]
+    kind = get_algorithm(contender.algorithm)
+    points = math.prod(len(values) for values in contender.space.values())
+    search = "grid" if points <= budget else "random"
+    plan = tune_plan({"budget": budget, "search": search, "space": {label: contender.space}}, {label: kind}, "fedbc")
+    best: tuple[float, Options] | None = None
+    quiet = replace(task, every=task.rounds)
+    for _, values in plan.candidates(label):
+        candidate = options(**values)
+        score = trace(quiet, label, judged, candidate, 0).last(f"{contender.judged}_validation_{_way(judged)}")
+        if np.isfinite(score) and (best is None or score > best[0]):
+            best = (score, candidate)
+    assert best is not None, f"every candidate of {label} diverged"
+    return best[1]
+
+
+def _way(judged: str) -> str:
+    """How accuracies of clients become one number: the global model is judged on all rows, local ones by client."""
+    return "pooled" if judged == "global" else "mean"
+
+
+Found = dict[tuple[Task, str], list[Record]]
+"""The runs of (task, method), one for each seed."""
+
+
+def collect(
+    tasks: Sequence[Task],
+    contenders: Mapping[str, Contender],
+    progress: Progress,
+    *,
+    seeds: int = SEEDS,
+    budget: int = BUDGET,
+    judged: str = "global",
+    tuned_on: Task | None = None,
+    leak: bool = False,
+) -> tuple[Found, dict[str, Any]]:
+    """Every method on every task with every seed, tuned on each task or, for all of them, on `tuned_on`."""
+    found: Found = {}
+    settings: dict[str, Any] = {"seeds": seeds, "candidates per method": budget}
+    total, done = len(tasks) * len(contenders), 0
+    for task in tasks:
+        for label in contenders:
+            progress(f"{task.source}, E = {task.epochs}: {label}", done, total)
+            chosen = choose(tuned_on or task, label, judged, budget)
+            settings[f"{label}, E = {task.epochs}"] = ", ".join(f"{k} {v:g}" for k, v in chosen)
+            found[task, label] = [trace(task, label, judged, chosen, seed, leak) for seed in range(seeds)]
+            done += 1
+    progress("done", total, total)
+    return found, settings
+
+
+def ends(records: Sequence[Record], name: str) -> np.ndarray:
+    """The last value of a column, one for each seed."""
+    return np.array([record.last(name) for record in records])
+
+
+def curve(records: Sequence[Record], name: str) -> tuple[np.ndarray, np.ndarray]:
+    """(rounds, mean over seeds) of a column."""
+    rounds = np.array([row["round"] for row in records[0].rows], float)
+    return rounds, np.mean([[row[name] for row in record.rows] for record in records], axis=0)
+
+
+def accuracy(label: str, contenders: Mapping[str, Contender]) -> str:
+    """The column that a method is judged by."""
+    judged = contenders[label].judged
+    return f"{judged}_test_{_way(judged)}"

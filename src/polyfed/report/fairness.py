@@ -1,0 +1,80 @@
+"""The table of fairness: how evenly each method serves its clients, and whose data its averages listen to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from polyfed.report.methods import Method, Task, group
+from polyfed.report.numbers import finite
+from polyfed.report.table import Cell, Column, Table, write_files
+from polyfed.rundir import RunRecord
+
+Line = tuple[Method, str]
+"""A method, and which of its models: its clients' own, or the global one."""
+
+
+def lines(methods: Sequence[Method]) -> list[Line]:
+    """The models to judge: what is deployed and, where that is another one, the global model too."""
+    found = []
+    for method in methods:
+        models = [method.deployed, *(["global"] if method.personalizes else [])]
+        found += [
+            (method, model)
+            for model in models
+            if any(value is not None for value in method.seed_statistics(model, "jain"))
+        ]
+    return found
+
+
+def fairness_table(runs: Sequence[RunRecord]) -> Table | None:
+    """A row per method and model; None where no run has such figures."""
+    methods = group(runs)
+    rows = lines(methods)
+    if not rows:
+        return None
+    columns = _columns(methods[0].task)
+    return Table(
+        columns,
+        tuple(label(method, model) for method, model in rows),
+        tuple(len(method.runs) for method, _ in rows),
+        tuple(method.diverged for method, _ in rows),
+        tuple(tuple(_cell(method, model, column.key) for column in columns) for method, model in rows),
+    )
+
+
+def write_fairness(runs: Sequence[RunRecord], folder: str | Path) -> list[Path]:
+    """Write `fairness.csv`, `fairness.md` and `fairness.tex` into `folder` and return their paths."""
+    table = fairness_table(runs)
+    return [] if table is None else write_files(table, folder, "fairness")
+
+
+def label(method: Method, model: str) -> str:
+    """The method's name; of two models of one method, which one."""
+    return f"{method.marked}, {model} model" if method.personalizes else method.marked
+
+
+def _columns(task: Task) -> tuple[Column, ...]:
+    best = "low" if task.lower_is_better else "high"
+    scale, decimals, unit, squared = (100.0, 1, " (%)", " (points²)") if task.is_share else (1.0, None, "", "")
+    key = task.name.replace(" ", "_")
+    return (
+        Column(f"{key}_variance", f"Variance over clients{squared}", scale**2, decimals, best="low"),
+        Column(f"{key}_worst10", f"Worst 10%{unit}", scale, decimals, best=best),
+        Column(f"{key}_smallest", f"Smallest client{unit}", scale, decimals, best=best),
+        Column(f"{key}_largest", f"Largest client{unit}", scale, decimals, best=best),
+        Column(f"{key}_gini", "Gini index", 1.0, 3, best="low"),
+        Column(f"{key}_jain", "Jain index", 1.0, 3, best="high"),
+        Column("smallest_weight", "Weight of the smallest (%)", 100.0, 2),
+        Column("smallest_data", "Data of the smallest (%)", 100.0, 2),
+        Column("largest_weight", "Weight of the largest (%)", 100.0, 2),
+        Column("largest_data", "Data of the largest (%)", 100.0, 2),
+        Column("weight_jain", "Jain index of the weights", 1.0, 3),
+    )
+
+
+def _cell(method: Method, model: str, key: str) -> Cell:
+    statistic = key.removeprefix(method.task.name.replace(" ", "_") + "_")
+    if statistic == key:
+        return Cell.over([finite((run.summary.get("attention") or {}).get(key)) for run in method.runs])
+    return Cell.over(method.seed_statistics(model, statistic))

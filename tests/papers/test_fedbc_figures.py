@@ -1,0 +1,124 @@
+"""FedBC's experiments: claims that can fail, tuning by validation rows, and a small run from end to end."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from polyfed.papers import base, fedbc, fedbc_nets, fedbc_runs
+from polyfed.papers.fedbc_runs import GLOBAL, LOCAL, Record, Task
+from polyfed.papers.held_out import options
+
+TASK = Task("synthetic", options(alpha=0.5, beta=0.5, clients=12, max_size=80), "linear", 1, 4)
+
+
+def records(**ends: float) -> list[Record]:
+    """Two seeds of two rounds that end in about these values."""
+    return [
+        Record(
+            ({"round": 1, **ends}, {"round": 2, **{key: value + shift for key, value in ends.items()}}),
+            np.array([10, 20]),
+            None,
+            {},
+        )
+        for shift in (0.0, 0.001)
+    ]
+
+
+def found(**accuracies: float) -> fedbc_runs.Found:
+    names = {"ours": "FedBC", "size": "FedAvg, by size", "uniform": "FedAvg, uniform"}
+    values = dict.fromkeys(GLOBAL, 0.5) | {names[key]: value for key, value in accuracies.items()}
+    return {(TASK, name): records(global_test_pooled=v, global_test_variance=1 - v) for name, v in values.items()}
+
+
+def test_fedbc_is_judged_against_every_rival_and_the_uniform_average() -> None:
+    claims = fedbc._accuracy_claims(found(ours=0.8, size=0.7, uniform=0.9), TASK)
+    verdicts = {claim.text.rpartition("that of ")[2]: claim.passed for claim in claims}
+    assert verdicts["FedAvg, by size."]
+    assert not verdicts["FedAvg, uniform (not in the paper)."]
+    assert len(claims) == 5
+    assert [claim.passed for claim in fedbc._variance_claims(found(ours=0.8, size=0.7, uniform=0.9), TASK)] == [
+        True,
+        False,
+    ]
+    cells = {(2, 1.3): TASK}
+    table = fedbc_nets._global_claims(found(ours=0.8, size=0.7, uniform=0.9), cells)
+    assert [claim.passed for claim in table] == [True, True, True, True, False, True, False]
+    assert "+10.00 points" in table[0].measured
+
+
+def test_the_trade_off_needs_a_better_global_model_in_the_middle() -> None:
+    levels, own = (0.0, 0.1, 1.0), [np.array([a]) for a in (0.8, 0.85, 0.9)]
+    hill, slope = ([np.array([a]) for a in means] for means in ((0.7, 0.75, 0.5), (0.7, 0.6, 0.5)))
+    assert [claim.passed for claim in fedbc._tradeoff_claims("own", levels, hill, own)] == [True, True, True]
+    assert [claim.passed for claim in fedbc._tradeoff_claims("own", levels, slope, own)] == [False, True, True]
+    assert not fedbc._tradeoff_claims("own", levels, hill, own[::-1])[2].passed
+
+
+def test_gaps_are_means_over_the_last_half_of_the_rounds() -> None:
+    rows = tuple({"round": r, "largest_weight": 0.1 * r, "smallest_weight": 0.5} for r in (1, 2, 3, 4))
+    np.testing.assert_allclose(fedbc.gap([Record(rows, np.ones(1), None, {})], "weight"), [(0.2 + 0.1) / 2])
+    np.testing.assert_allclose(fedbc.smooth(np.array([1.0, 3.0, 5.0]), window=2), [1, 2, 4])
+
+
+def test_local_models_are_judged_by_what_is_deployed() -> None:
+    values = {"FedBC": 0.7, "FedBC-FineTune": 0.75, "Per-FedBC": 0.65}
+    table = {
+        (TASK, name): records(**{f"{LOCAL[name].judged}_test_mean": values.get(name, 0.6), "global_test_mean": 0.5})
+        for name in LOCAL
+    }
+    claims = fedbc_nets._local_claims(table, {(2, 1.3): TASK})
+    assert [claim.passed for claim in claims] == [True, True, False, True, True, True, True]
+
+
+def test_every_method_gets_the_same_budget_and_is_chosen_by_validation_rows(monkeypatch) -> None:
+    asked = []
+
+    def trace(task, label, judged, chosen, seed, leak=False):
+        asked.append((label, chosen))
+        lr = dict(chosen)["lr"]
+        row = {"round": 4, "global_test_pooled": lr, "global_validation_pooled": -abs(lr - 0.1)}
+        return Record((row,), np.ones(1), None, {})
+
+    monkeypatch.setattr(fedbc_runs, "trace", trace)
+    for label in GLOBAL:
+        for budget in (3, 12):
+            asked.clear()
+            chosen = fedbc_runs.choose.__wrapped__(TASK, label, "global", budget)
+            assert len(asked) == len(set(asked)) == budget
+            rates = [dict(candidate)["lr"] for _, candidate in asked]
+            assert dict(chosen)["lr"] == min(rates, key=lambda lr: abs(lr - 0.1))  # not the best on test rows
+
+
+def test_a_run_keeps_what_the_figures_show() -> None:
+    record = fedbc_runs.trace(TASK, "FedBC", "global", options(lr=0.05, dual_lr=0.01), 0)
+    assert [row["round"] for row in record.rows] == [1, 2, 3, 4]
+    assert set(record.multipliers) == {1, 4}
+    last = record.rows[-1]
+    assert 0 < last["smallest_data"] < last["largest_data"] < 1
+    assert 0 <= last["smallest_weight"] <= 1
+    assert last["global_test_variance"] >= 0
+    problem = fedbc_runs.problem_of(TASK.source, TASK.data, TASK.model, 0)
+    sizes = np.asarray(problem.federation.train.sizes)
+    np.testing.assert_array_equal(record.sizes, sizes)
+    # The smallest participant is nobody smaller than the smallest client, and weights of a round add up to 1.
+    assert last["smallest_data"] >= sizes.min() / sizes.sum()
+    assert record.weights is not None
+    assert record.weights.sum() == pytest.approx(1)
+    size_weighted = fedbc_runs.trace(TASK, "FedAvg, by size", "global", options(lr=0.05), 0)
+    for row in size_weighted.rows:
+        assert row["smallest_weight"] == pytest.approx(row["smallest_data"], abs=1e-5)
+        assert row["largest_weight"] == pytest.approx(row["largest_data"], abs=1e-5)
+
+
+def test_all_of_the_papers_figures_and_tables_are_there() -> None:
+    names = {name.partition("/")[2] for name in base.load_all() if name.startswith("fedbc/")}
+    figures = {f"fig{n}" for n in (2, 3, 4, 7, 8, 9, 10, 11, 12)}
+    assert names == figures | {f"table{n}" for n in (1, 2, 3, 6, 7, 8, 9)}
+
+
+@pytest.mark.slow
+def test_the_quick_version_of_the_trade_off_runs() -> None:
+    outcome = base.get("fedbc/fig2").run(True, base.silent)
+    assert len(outcome.claims) == 6
+    assert {row["start"] for row in outcome.rows} == {"own", "server"}
