@@ -98,7 +98,7 @@ def test_the_window_of_16_is_never_empty_and_16_is_15_there() -> None:
     eta = float(theory.plsgd_window_stepsize(case))
     assert theory.plsgd_window_bound(case) == pytest.approx(4 * np.exp(-10 / 200) + 0.09 / (mu**2 * 40))
     assert theory.plsgd_balanced_bound(case, eta) <= theory.plsgd_window_bound(case)
-    with pytest.raises(PolyfedError, match="condition number from 80.5 to 160, found 200"):
+    with pytest.raises(PolyfedError, match=r"condition number from 80\.5 to 160, found 200"):
         theory.plsgd_window_bound(dataclasses.replace(case, L=2.0))
 
 

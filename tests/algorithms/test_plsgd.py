@@ -239,7 +239,7 @@ def test_a_newcomer_learns_its_theta_beside_the_global_model(problem, rank) -> N
         (A.PLSGD(alpha=-0.1), "plsgd: alpha must be at least 0, found -0.1"),
         (A.PLSGD(beta=float("nan")), "plsgd: beta must be at least 0"),
         (A.PLSGD(rank=0), "plsgd: rank must be a whole number, at least 1, found 0"),
-        (A.PLSGD(**{"output": "IV"}), "plsgd: output must be one of I, II, III"),
+        (A.PLSGD(output="IV"), "plsgd: output must be one of I, II, III"),  # pyright: ignore
         (A.PLSGD(output="II", local_epochs=2), "output = 'II' counts steps"),
         (A.PLSGD(personal_params=[]), "personal_params must be one or more patterns"),
         (A.PLSGD(personal_params=["b", "bias"]), "'bias' matches no parameter; there are b, w"),

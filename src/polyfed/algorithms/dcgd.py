@@ -69,6 +69,7 @@ class DCGD(Algorithm):
     plm: bool = True
     """compute pure local models; switched off by itself where alpha = 1 for all"""
     mixture = True
+    walks = False
 
     def check(self) -> None:
         mixture.check(self)

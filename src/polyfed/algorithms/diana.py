@@ -82,6 +82,7 @@ class DIANA(Algorithm):
     plm: bool = True
     """compute pure local models; switched off by itself where alpha = 1 for all"""
     mixture = True
+    walks = False
 
     def check(self) -> None:
         mixture.check(self)
