@@ -1,4 +1,4 @@
-"""The constants A_i and C_i of gradients on batches (Scafflix, Assumption 3), measured on a problem."""
+"""Gradients on batches: A_i and C_i of Scafflix's Assumption 3, and their variance, measured on a problem."""
 
 from __future__ import annotations
 
@@ -34,15 +34,28 @@ def sampled_constants(problem: Problem, batch: int, solution: Reference | None) 
     return np.array([constants.A for constants in found]), np.array([constants.C for constants in found])
 
 
+def gradient_variance(problem: Problem, client: int, params: Any) -> float:
+    """E |gradient of one row - gradient|^2 of a client at `params`: a batch of b rows, drawn with replacement, has "
+    "1/b."""
+    rows = _row_gradients(problem, client, params)
+    return float(np.mean(np.sum((rows - rows.mean(axis=0)) ** 2, axis=1)))
+
+
 def _gradients(problem: Problem, client: int, solution: Reference) -> np.ndarray:
     """The gradient of each of a client's examples at its personal model of the solution, a row each."""
+    model: Any = solution.params
+    if solution.local_models is not None:
+        own = jax.tree.map(lambda leaf: leaf[client], solution.local_models.params)
+        with jax.enable_x64(True):
+            model = mix(solution.alpha[client], model, own)
+    return _row_gradients(problem, client, model)
+
+
+def _row_gradients(problem: Problem, client: int, params: Any) -> np.ndarray:
     with jax.enable_x64(True):
         rows = slice(*problem.federation.train.offsets[client : client + 2])
         x, y = (jnp.asarray(array[rows]) for array in problem.examples("train"))
-        model: Any = jax.tree.map(jnp.asarray, solution.params)
-        if solution.local_models is not None:
-            own = jax.tree.map(lambda leaf: jnp.asarray(leaf[client]), solution.local_models.params)
-            model = mix(solution.alpha[client], model, own)
+        model: Any = jax.tree.map(jnp.asarray, params)
 
         def one(x: jax.Array, y: jax.Array) -> jax.Array:
             def loss(params: Any) -> jax.Array:

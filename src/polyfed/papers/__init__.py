@@ -4,6 +4,7 @@ base.py       Claim, Outcome, Experiment and the registry     style.py  the hous
 reproduce.py  list them, run them                             folder.py what a reproduction writes
 runs.py       the convex runs that several figures share
 flix.py, flix_claims.py, flix_sines.py, scafflix.py           the experiments of a paper
+plsgd.py, plsgd_bounds.py, plsgd_regimes.py, plsgd_runs.py    PLSGD, on quadratics with known constants
 apfl.py, apfl_nets.py, held_out.py                            APFL, judged on held-out rows
 line_search.py  gradient descent with a line search, for the sines
 """

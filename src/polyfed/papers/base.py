@@ -83,7 +83,16 @@ def experiment(
 
 def load_all() -> dict[str, Experiment]:
     """The registry, with every paper's experiments in it."""
-    from polyfed.papers import apfl, apfl_nets, flix, flix_sines, plsgd, scafflix  # noqa: F401  (importing registers them)
+    from polyfed.papers import (  # noqa: F401  (importing registers them)
+        apfl,
+        apfl_nets,
+        flix,
+        flix_sines,
+        plsgd,
+        plsgd_bounds,
+        plsgd_regimes,
+        scafflix,
+    )
 
     return REGISTRY
 

@@ -138,7 +138,7 @@ def fig2(quick: bool, progress: Progress) -> Outcome:
     K, R, zeta = 5, 12 if quick else 40, 1.0
     problem = noisy_quadratics(np.ones((2, 1)), np.array([[2 - zeta], [2 + zeta]]))
     cases = {"local SGD": (0.0, 0.5), "PLSGD, α = 1": (1.0, 0.25), "PLSGD, α = 0.1": (0.1, 0.5 / 1.1)}
-    curves, rows, claims = [], [], []
+    curves, ends, rows, claims = [], [], [], []
     for (name, (alpha, lr)), colour in zip(cases.items(), COLOURS, strict=False):
         method = algorithms.PLSGD(lr=lr, alpha=alpha, local_steps=K, batch="full")
         found = consensus(problem, method, rounds=R, dtype="float64", init="zeros")
@@ -147,9 +147,11 @@ def fig2(quick: bool, progress: Progress) -> Outcome:
         times, values = found["iteration"].to_numpy(), found["consensus"].to_numpy()
         inner = found["step"].to_numpy() < K
         mean, exact = float(np.mean(values[inner])), theory.consensus_plsgd_mean(lr, alpha, K, R, zeta)
-        curves += [
-            Curve(name, times, law, colour),
-            Curve(name, times, values, colour, "", "."),
+        curves += [Curve(name, times, law, colour), Curve(name, times, values, colour, "", ".")]
+        last_steps = found["step"].to_numpy() == K
+        ends += [
+            Curve(name, times[last_steps], law[last_steps], colour),
+            Curve(name, times[last_steps], values[last_steps], colour, "", "."),
         ]
         rows += [{"method": name, **row, "law": float(y)} for row, y in zip(found.to_dict("records"), law, strict=True)]
         last = float(values[-1])
@@ -178,7 +180,7 @@ def fig2(quick: bool, progress: Progress) -> Outcome:
                 mean <= limit,
             ),
         ]
-    panels = [Panel("", curves, "consensus error"), Panel("logarithmic", curves, "consensus error")]
+    panels = [Panel("every step", curves, "consensus error"), Panel("at the end of rounds", ends, "consensus error")]
     return Outcome(
         rows,
         claims,
@@ -196,21 +198,18 @@ def fig2(quick: bool, progress: Progress) -> Outcome:
 
 def _two_scales(panels: list[Panel]) -> Figure:
     with matplotlib.rc_context(style.RC):
-        figure = Figure(figsize=(8.4, 3.2), layout="constrained")
+        figure = Figure(figsize=(8.8, 3.2), layout="constrained")
         axes = figure.subplots(1, 2)
         for axis, panel in zip(axes, panels, strict=True):
             for curve in panel.curves:
                 label = curve.label if curve.line else None
-                axis.plot(
-                    curve.x, np.maximum(curve.y, 1e-17), curve.line or "", color=curve.colour, marker=curve.marker,
-                    markersize=4, linewidth=1, label=label,
-                )  # fmt: skip
+                axis.plot(curve.x, curve.y, curve.line, color=curve.colour, marker=curve.marker, lw=1, label=label)
+            axis.set_title(panel.title)
             axis.set_xlabel("time (t)")
             axis.set_ylabel(panel.y_label or "")
         axes[0].set_xlim(-1, 62)
         axes[1].set_yscale("log")
-        axes[1].set_ylim(1e-12, 2)
-        axes[0].legend(loc="upper right")
+        figure.legend(*axes[0].get_legend_handles_labels(), loc="outside right center")
     return figure
 
 
