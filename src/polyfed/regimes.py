@@ -11,9 +11,9 @@ import numpy as np
 
 from polyfed import algorithms, theory
 from polyfed.algorithms.base import Algorithm
-from polyfed.engine.simulate import simulate
+from polyfed.engine.simulation import Simulation
 from polyfed.problem import Problem
-from polyfed.sampled import gradient_variance
+from polyfed.sampled import gradient_variances
 from polyfed.theory import Federated
 
 Name = Literal["local", "personalized", "global"]
@@ -91,11 +91,12 @@ def federated(problem: Problem, local_steps: int, rounds: int, batch: int) -> Fe
     """
     own, L = _own_models(problem), float(np.max(problem.constants.smoothness))
     common = problem.solve(1.0).params
-    start = jax.tree.map(np.zeros_like, common)
-    variances = []
-    for client in range(len(problem)):
-        mine = jax.tree.map(lambda leaf, i=client: leaf[i], problem.local_models().params)
-        variances += [gradient_variance(problem, client, point) for point in (start, common, mine)]
+    points = jax.tree.map(  # of every client: the start, the common optimum, its own
+        lambda shared, mine: np.stack([np.zeros_like(mine), np.broadcast_to(shared, mine.shape), mine], axis=1),
+        common,
+        problem.local_models().params,
+    )
+    variances = gradient_variances(problem, points)
     middle = _flat(jax.tree.map(lambda leaf: leaf[None], common))
     return Federated(
         clients=len(problem),
@@ -122,7 +123,7 @@ def _ways(L: float, local_steps: int, batch: int) -> dict[str, Row]:
         "local SGD": [algorithms.FedAvg(lr=lr, weighting="uniform", **work) for lr in rates],
         "pure local training": [algorithms.Local(lr=lr, **work) for lr in rates],
         "PLSGD (16)": [
-            algorithms.PLSGD(lr=lr / (1 + alpha), alpha=alpha, **work) for lr in rates for alpha in (0.1, 0.3, 1.0)
+            algorithms.PLSGD(lr=lr / (1 + alpha), alpha=alpha, **work) for lr in rates for alpha in (0.1, 1.0)
         ],
     }
     return {name: (kinds.get(name, "global"), rate, options[name]) for name, rate in rows.items()}
@@ -132,9 +133,11 @@ def _shortest(problem: Problem, own: np.ndarray, options: Sequence[Algorithm], r
     """The least mean distance over a few seeds, of any candidate."""
 
     def distance(method: Algorithm, seed: int) -> float:
-        run = simulate(problem, method, rounds=rounds, seed=seed, dtype="float64", init="zeros", eval_every=rounds)
-        models = np.concatenate([_flat(block) for block in run.simulation.personal_blocks()])
-        return float(np.mean(np.sum((models - own) ** 2, axis=1)))
+        run = Simulation(problem, method, seed=seed, dtype="float64", init="zeros")
+        run.prepare()
+        run.advance(rounds)
+        models = np.concatenate([_flat(block) for block in run.personal_blocks()])
+        return float(np.nan_to_num(np.mean(np.sum((models - own) ** 2, axis=1)), nan=np.inf))
 
     return min(float(np.mean([distance(method, seed) for seed in range(SEEDS)])) for method in options)
 
