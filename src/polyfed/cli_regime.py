@@ -31,6 +31,6 @@ def print_regime(out: Console, found: Regime) -> None:
     out.print(table)
     said = f"by the bounds: {found.predicted} ({WORDS[found.predicted]})"
     if found.measured is not None:
-        agree = "as well" if found.measured == found.predicted else "but"
-        said += f"; in short runs {agree}: {found.measured} ({WORDS[found.measured]})"
+        same = ", too" if found.measured == found.predicted else ""
+        said += f"; in short runs{same}: {found.measured} ({WORDS[found.measured]})"
     out.print(said, "", highlight=False)

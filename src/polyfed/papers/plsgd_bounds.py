@@ -347,7 +347,8 @@ def _window_claim(fed: Federation, seeds: int) -> Claim:
     left = float(np.mean(errors[..., flat] ** 2) / np.mean(fed.optima[:, flat] ** 2))
     distance, bound = float(np.mean(np.sum(errors**2, axis=2))), float(theory.plsgd_window_bound(c))
     return Claim(
-        f"{fed.title}: with the stepsize of (16) the distance is under (16), and along the flattest direction most of it "
+        f"{fed.title}: with the stepsize of (16) the distance is under (16), and along the flattest direction most of "
+        f"it "
         "is still there.",
         f"{distance:.3g} against {bound:.3g}; {100 * left:.0f}% of the squared distance along it is left, where (16)'s "
         f"optimisation term is {100 * np.exp(-fed.K * R / (2 * c.kappa)):.0f}% of B^2",
