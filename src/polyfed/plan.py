@@ -16,7 +16,7 @@ from polyfed.engine.simulate import simulate
 from polyfed.errors import PolyfedError
 from polyfed.mixing import mixing_weights
 from polyfed.problem import Problem
-from polyfed.regimes import Regime, regime
+from polyfed.regimes import Regime, as_rows, regime
 
 BUDGETS = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 LONGEST = 20_000
@@ -74,7 +74,7 @@ def plan(
     weights = mixing_weights(alpha, problem.federation)
     if not np.any(weights > 0):
         raise PolyfedError("plan: with alpha = 0 for every client nothing is communicated")
-    own = _rows(problem.local_models().params, len(problem))
+    own = as_rows(problem.local_models().params)
     spread = theory.spread(own, theory.one_shot_weights(L, weights))
     methods = [_gradient_descent, _diana, _scafflix]
     predictions = [method(problem, weights, own, target) for method in methods]
@@ -158,19 +158,14 @@ def _measured(problem: Problem, alpha: np.ndarray, target: float, row: Predictio
 def _solution(problem: Problem, alpha: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """x*, and grad f_i(T_i(x*)) of every client."""
     reference = problem.solve(alpha)
-    solution = _rows(jax.tree.map(lambda leaf: leaf[None], reference.params), 1)[0]
+    solution = as_rows(jax.tree.map(lambda leaf: leaf[None], reference.params))[0]
     local = reference.local_models
     gradients = []
     for client, name in enumerate(problem.federation.clients):
         own = reference.params if local is None else jax.tree.map(lambda leaf, i=client: leaf[i], local.params)
         mixed = jax.tree.map(lambda x, y, i=client: alpha[i] * x + (1 - alpha[i]) * y, reference.params, own)
-        gradients.append(_rows(jax.tree.map(lambda leaf: leaf[None], problem.grad(mixed, name)), 1)[0])
+        gradients.append(as_rows(jax.tree.map(lambda leaf: leaf[None], problem.grad(mixed, name)))[0])
     return solution, np.array(gradients)
-
-
-def _rows(params: Any, count: int) -> np.ndarray:
-    """Parameters with a leading axis as the rows of a matrix."""
-    return np.concatenate([np.asarray(leaf).reshape(count, -1) for leaf in jax.tree.leaves(params)], axis=1)
 
 
 def _active(alpha: np.ndarray) -> int:

@@ -97,7 +97,7 @@ def federated(problem: Problem, local_steps: int, rounds: int, batch: int) -> Fe
         problem.local_models().params,
     )
     variances = gradient_variances(problem, points)
-    middle = _flat(jax.tree.map(lambda leaf: leaf[None], common))
+    middle = as_rows(jax.tree.map(lambda leaf: leaf[None], common))
     return Federated(
         clients=len(problem),
         local_steps=local_steps,
@@ -136,16 +136,16 @@ def _shortest(problem: Problem, own: np.ndarray, options: Sequence[Algorithm], r
         run = Simulation(problem, method, seed=seed, dtype="float64", init="zeros")
         run.prepare()
         run.advance(rounds)
-        models = np.concatenate([_flat(block) for block in run.personal_blocks()])
+        models = np.concatenate([as_rows(block) for block in run.personal_blocks()])
         return float(np.nan_to_num(np.mean(np.sum((models - own) ** 2, axis=1)), nan=np.inf))
 
     return min(float(np.mean([distance(method, seed) for seed in range(SEEDS)])) for method in options)
 
 
 def _own_models(problem: Problem) -> np.ndarray:
-    return _flat(problem.local_models().params)
+    return as_rows(problem.local_models().params)
 
 
-def _flat(params: Any) -> np.ndarray:
+def as_rows(params: Any) -> np.ndarray:
     """Parameters with a leading axis as the rows of a matrix."""
     return np.concatenate([np.asarray(leaf).reshape(len(leaf), -1) for leaf in jax.tree.leaves(params)], axis=1)
