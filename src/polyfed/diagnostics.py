@@ -79,7 +79,7 @@ class Watch:
 
     def __init__(self, simulation: Simulation) -> None:
         method = simulation.method
-        if not getattr(method, "walks", True):
+        if not method.walks:
             raise PolyfedError(f"{method.name}: its clients take no local steps, so that there is no drift to measure")
         self.simulation = simulation
         self._replay = jax.jit(self._copies)

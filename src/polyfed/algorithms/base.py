@@ -85,6 +85,8 @@ class Algorithm(ABC):
     """Whether clients deploy alpha x + (1 - alpha) x_i*, and the method minimises the mean of f_i there."""
     deploys_adapted: bool = False
     """Whether what a client deploys is `adapt(server, f, key)`: the global model is meant to be adapted, not used."""
+    walks: bool | property = True
+    """Whether a client's steps move a copy of the model that it got; else it sends gradients at one point."""
     own_share: Callable[..., jax.Array] | None = None
     """`own_share(state) -> number in [0, 1]`: the share of the client's own model in what it deploys."""
 
