@@ -37,6 +37,7 @@ HEADING = re.compile(r"^#+ (.+)$", re.M)
 SOURCE = re.compile(r"^### `(\w+)`\n(.*?)(?=^##|\Z)", re.S | re.M)
 WORDS = {
     "list[float]": "list of numbers",
+    "list[str]": "list of words",
     "dict[str, Any]": "table",
     "Compressor": "compressor",
     "int": "whole number",

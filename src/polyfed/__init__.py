@@ -2,6 +2,7 @@
 
 from polyfed import algorithms, data, models
 from polyfed.data import Federation
+from polyfed.diagnostics import consensus
 from polyfed.engine import Bernoulli, FineTune, Result, simulate
 from polyfed.errors import PolyfedError
 from polyfed.newcomers import Newcomers, personalize
@@ -24,6 +25,7 @@ __all__ = [
     "Result",
     "Tuning",
     "algorithms",
+    "consensus",
     "data",
     "models",
     "personalize",

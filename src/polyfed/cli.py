@@ -179,14 +179,19 @@ def plan(
     alpha: Annotated[float, typer.Option(help="The weight of the global model in the mixture, from 0 to 1.")] = 0.5,
     target: Annotated[float, typer.Option(help="The accuracy f - f* to reach.")] = 1e-6,
     measure: Annotated[bool, typer.Option("--measure", help="Also run each method, and compare.")] = False,
+    local_steps: Annotated[int, typer.Option(help="K: the local steps per round of the regime.", min=1)] = 10,
+    rounds: Annotated[int, typer.Option(help="R: the rounds of the regime.", min=1)] = 20,
+    batch: Annotated[int, typer.Option(help="The rows per step of the regime.", min=1)] = 20,
     as_json: AsJson = False,
 ) -> None:
-    """By theory: the mixing weight that a budget of rounds allows, and the rounds and bits to a target accuracy."""
+    """By theory: the mixing weight that a budget allows, the way to a target, and whether to collaborate at all."""
+    from polyfed.cli_regime import print_regime
     from polyfed.config import read_config
     from polyfed.plan import plan as make_plan
     from polyfed.progress import bits
 
-    found = make_plan(read_config(config, change or [], data_only=True).problem, alpha, target, measure)
+    problem = read_config(config, change or [], data_only=True).problem
+    found = make_plan(problem, alpha, target, measure, local_steps=local_steps, rounds=rounds, batch=batch)
     if as_json:
         print(json.dumps(found.as_dict(), indent=1))
         return
@@ -215,6 +220,7 @@ def plan(
     for title, table in zip(titles, (constants, budgets, ways), strict=True):
         out.print(f"[bold]{title}[/]", highlight=False)
         out.print(table, "")
+    print_regime(out, found.regime)
 
 
 @app.command()

@@ -16,6 +16,7 @@ from polyfed.engine.simulate import simulate
 from polyfed.errors import PolyfedError
 from polyfed.mixing import mixing_weights
 from polyfed.problem import Problem
+from polyfed.regimes import Regime, as_rows, regime
 
 BUDGETS = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 LONGEST = 20_000
@@ -35,23 +36,34 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Plan:
-    """Measured constants, the table of budgets, and the predictions."""
+    """Measured constants, the table of budgets, the predictions, and the regime that the federation lies in."""
 
     target: float
     alpha: float | list[float]
     constants: dict[str, float]
     budgets: list[dict[str, float]]
     predictions: list[Prediction]
+    regime: Regime
 
     def as_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "predictions": [asdict(row) for row in self.predictions]}
+        return asdict(self)
 
 
-def plan(problem: Problem, alpha: Any = 0.5, target: float = 1e-6, measure: bool = False) -> Plan:
-    """FLIX Sec. 3.1 and the rates of Theorems 2, 5 (FLIX) and 1 (Scafflix), with the problem's own constants.
+def plan(
+    problem: Problem,
+    alpha: Any = 0.5,
+    target: float = 1e-6,
+    measure: bool = False,
+    *,
+    local_steps: int = 10,
+    rounds: int = 20,
+    batch: int = 20,
+) -> Plan:
+    """FLIX Sec. 3.1, the rates of Theorems 2, 5 (FLIX) and 1 (Scafflix), and PLSGD's Table 1, with the own constants.
 
     `target` is f - f*. Gradient descent starts from the one-shot average, the others from zero. With `measure`, each
-    method is also run in float64 until it reaches the target.
+    method is also run in float64 until it reaches the target. The regime is that of `rounds` rounds of `local_steps`
+    steps on batches of `batch` rows, by Table 1 and, with `measure`, by such runs.
     """
     if not (isinstance(target, int | float) and 0 < target < float("inf")):
         raise PolyfedError(f"target must be a number above 0, found {target!r}")
@@ -62,7 +74,7 @@ def plan(problem: Problem, alpha: Any = 0.5, target: float = 1e-6, measure: bool
     weights = mixing_weights(alpha, problem.federation)
     if not np.any(weights > 0):
         raise PolyfedError("plan: with alpha = 0 for every client nothing is communicated")
-    own = _rows(problem.local_models().params, len(problem))
+    own = as_rows(problem.local_models().params)
     spread = theory.spread(own, theory.one_shot_weights(L, weights))
     methods = [_gradient_descent, _diana, _scafflix]
     predictions = [method(problem, weights, own, target) for method in methods]
@@ -86,6 +98,7 @@ def plan(problem: Problem, alpha: Any = 0.5, target: float = 1e-6, measure: bool
         },
         [{"communications": float(row.communications), "largest_alpha": row.alpha} for row in table],
         predictions,
+        regime(problem, local_steps, rounds, batch, measure),
     )
 
 
@@ -145,19 +158,14 @@ def _measured(problem: Problem, alpha: np.ndarray, target: float, row: Predictio
 def _solution(problem: Problem, alpha: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """x*, and grad f_i(T_i(x*)) of every client."""
     reference = problem.solve(alpha)
-    solution = _rows(jax.tree.map(lambda leaf: leaf[None], reference.params), 1)[0]
+    solution = as_rows(jax.tree.map(lambda leaf: leaf[None], reference.params))[0]
     local = reference.local_models
     gradients = []
     for client, name in enumerate(problem.federation.clients):
         own = reference.params if local is None else jax.tree.map(lambda leaf, i=client: leaf[i], local.params)
         mixed = jax.tree.map(lambda x, y, i=client: alpha[i] * x + (1 - alpha[i]) * y, reference.params, own)
-        gradients.append(_rows(jax.tree.map(lambda leaf: leaf[None], problem.grad(mixed, name)), 1)[0])
+        gradients.append(as_rows(jax.tree.map(lambda leaf: leaf[None], problem.grad(mixed, name)))[0])
     return solution, np.array(gradients)
-
-
-def _rows(params: Any, count: int) -> np.ndarray:
-    """Parameters with a leading axis as the rows of a matrix."""
-    return np.concatenate([np.asarray(leaf).reshape(count, -1) for leaf in jax.tree.leaves(params)], axis=1)
 
 
 def _active(alpha: np.ndarray) -> int:

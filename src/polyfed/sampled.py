@@ -1,4 +1,4 @@
-"""The constants A_i and C_i of gradients on batches (Scafflix, Assumption 3), measured on a problem."""
+"""Gradients on batches: A_i and C_i of Scafflix's Assumption 3, and their variance, measured on a problem."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jax.flatten_util import ravel_pytree
 
 from polyfed import theory
@@ -44,11 +45,39 @@ def _gradients(problem: Problem, client: int, solution: Reference) -> np.ndarray
             own = jax.tree.map(lambda leaf: jnp.asarray(leaf[client]), solution.local_models.params)
             model = mix(solution.alpha[client], model, own)
 
-        def one(x: jax.Array, y: jax.Array) -> jax.Array:
-            def loss(params: Any) -> jax.Array:
-                batch = Batch(None, jnp.ones(1))
-                return problem.batch_loss(params, Examples(x[None], y[None]), batch) + problem.ridge(params)
+        return np.asarray(jax.jit(jax.vmap(lambda x, y: _row_gradient(problem, model, x, y)))(x, y))
 
-            return ravel_pytree(jax.grad(loss)(model))[0]
 
-        return np.asarray(jax.jit(jax.vmap(one))(x, y))
+def gradient_variances(problem: Problem, models: Any) -> np.ndarray:
+    """E |gradient of one row - gradient|^2 of every client at its models: (clients, points), the leading axes of these.
+
+    A batch of b rows that are drawn with replacement has 1/b of it.
+    """
+    part = problem.federation.train
+    longest = int(np.max(part.sizes))
+    with jax.enable_x64(True):
+        x, y = (jnp.asarray(array) for array in problem.examples("train"))
+
+        def of_client(given: tuple[jax.Array, jax.Array, Any]) -> jax.Array:
+            start, size, points = given
+            place = jnp.arange(longest)
+            rows, inside = start + jnp.minimum(place, size - 1), place < size
+
+            def at(params: Any) -> jax.Array:
+                found = jax.vmap(lambda row: _row_gradient(problem, params, x[row], y[row]))(rows)
+                return inside @ jnp.sum((found - inside @ found / size) ** 2, axis=1) / size
+
+            return lax.map(at, points)
+
+        given = (jnp.asarray(part.offsets[:-1]), jnp.asarray(part.sizes), jax.tree.map(jnp.asarray, models))
+        return np.asarray(jax.jit(lambda given: lax.map(of_client, given))(given))
+
+
+def _row_gradient(problem: Problem, params: Any, x: jax.Array, y: jax.Array) -> jax.Array:
+    """The gradient of one example's objective, as a vector."""
+
+    def loss(params: Any) -> jax.Array:
+        batch = Batch(None, jnp.ones(1))
+        return problem.batch_loss(params, Examples(x[None], y[None]), batch) + problem.ridge(params)
+
+    return ravel_pytree(jax.grad(loss)(params))[0]

@@ -16,6 +16,7 @@ from polyfed.algorithms.minibatch import MinibatchSGD
 from polyfed.algorithms.perfedavg import PerFedAvg
 from polyfed.algorithms.perfedbc import PerFedBC
 from polyfed.algorithms.pfedme import PFedMe
+from polyfed.algorithms.plsgd import PLSGD
 from polyfed.algorithms.qfedavg import QFedAvg
 from polyfed.algorithms.reptile import Reptile
 from polyfed.algorithms.scafflix import Scafflix
@@ -29,6 +30,7 @@ __all__ = [
     "FLIX",
     "FOMAML",
     "L2GD",
+    "PLSGD",
     "REGISTRY",
     "Algorithm",
     "Ditto",

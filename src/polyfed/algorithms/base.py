@@ -89,6 +89,8 @@ class Algorithm(ABC):
     """Whether what a client deploys is `adapt(server, f, key)`: the global model is meant to be adapted, not used."""
     refine: Callable[..., Tree] | None = None
     """`refine(model, f, key) -> model`: the last steps that a client takes on its own rows before it deploys."""
+    walks: bool | property = True
+    """Whether a client's steps move a copy of the model that it got; else it sends gradients at one point."""
     own_share: Callable[..., jax.Array] | None = None
     """`own_share(state) -> number in [0, 1]`: the share of the client's own model in what it deploys."""
 

@@ -58,6 +58,7 @@ class DCGD(MixtureMethod):
     """rows per gradient, or "full" """
     replace: bool = False
     """draw batches with replacement"""
+    walks = False
 
     def check(self) -> None:
         mixture.check(self)

@@ -71,6 +71,7 @@ class DIANA(MixtureMethod):
     """rows per gradient, or "full" """
     replace: bool = False
     """draw batches with replacement"""
+    walks = False
 
     def check(self) -> None:
         mixture.check(self)

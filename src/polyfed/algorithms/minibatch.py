@@ -39,6 +39,7 @@ class MinibatchSGD(Algorithm):
     """draw batches with replacement"""
     weighting: Literal["size", "uniform"] = "uniform"
     """the weight of a client in the mean: n_i, or one for all"""
+    walks = False
 
     def check(self) -> None:
         checks.local_work(self)

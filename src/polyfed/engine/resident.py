@@ -97,8 +97,9 @@ class Resident:
 
     def advance(self, first: int, count: int) -> Counts:
         self._carry = jax.block_until_ready(self.programs.advance(self._carry, first, count))
-        *counts, shares = jax.device_get(self._carry.tally)
-        return Counts(*map(int, counts), np.asarray(shares, float))
+        tally = jax.device_get(self._carry.tally)
+        counts = {name: int(value) for name, value in tally._asdict().items() if name != "shares"}
+        return Counts(**counts, shares=np.asarray(tally.shares, float))
 
     def measure(self, finetune: FineTune | None, on_test: bool) -> Any:
         found = self.programs.measure(self.server, self._everyone, self._carry.clients, finetune, on_test)

@@ -7,6 +7,7 @@ flix.py, flix_claims.py, flix_sines.py, scafflix.py           the experiments of
 apfl_methods.py, apfl.py, apfl_nets.py                        APFL: what is shared, linear models, networks
 held_out.py   runs that are judged on held-out rows           tuned.py  every method at the best of as many candidates
 comparison.py methods side by side: figures, claims, rows
+plsgd.py, plsgd_bounds.py, plsgd_regimes.py, plsgd_runs.py    PLSGD, on quadratics with known constants
 line_search.py  gradient descent with a line search, for the sines
 """
 

@@ -91,6 +91,9 @@ def load_all() -> dict[str, Experiment]:
         fedbc_rounds,
         flix,
         flix_sines,
+        plsgd,
+        plsgd_bounds,
+        plsgd_regimes,
         scafflix,
     )
 

@@ -34,6 +34,11 @@ RANGES: dict[str, tuple[float, bool, float]] = {
     "dimension": (0.0, False, INFINITE),
     "confidence": (0.0, True, 1.0),
     "constant": (0.0, False, INFINITE),
+    "radius": (0.0, False, INFINITE),
+    "noise": (0.0, False, INFINITE),
+    "heterogeneity": (0.0, False, INFINITE),
+    "personalization": (0.0, False, INFINITE),
+    "outer_stepsize": (0.0, False, INFINITE),
 }
 """The least value of each quantity, whether that value itself is left out, and the greatest."""
 
