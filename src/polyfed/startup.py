@@ -11,7 +11,6 @@ from pathlib import Path
 
 import jax
 
-
 PATIENCE = {
     "--xla_cpu_collective_call_warn_stuck_timeout_seconds": 600,
     "--xla_cpu_collective_call_terminate_timeout_seconds": 7 * 24 * 3600,
