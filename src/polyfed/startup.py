@@ -11,10 +11,19 @@ from pathlib import Path
 
 import jax
 
+PATIENCE = {
+    "--xla_cpu_collective_call_warn_stuck_timeout_seconds": 600,
+    "--xla_cpu_collective_call_terminate_timeout_seconds": 7 * 24 * 3600,
+}
+"""XLA ends the process where one device waits 40 seconds for another; clients of unequal size make that normal."""
+
 
 @cache
 def start() -> None:
     """Make one XLA device per core, and keep compiled programs between runs; a JAX that runs keeps what it has."""
+    flags = os.environ.get("XLA_FLAGS", "")
+    patient = [f"{name}={seconds}" for name, seconds in PATIENCE.items() if name not in flags]
+    os.environ["XLA_FLAGS"] = " ".join([*flags.split(), *patient])
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if jax.config.values["jax_num_cpu_devices"] < 1:
         with suppress(RuntimeError):

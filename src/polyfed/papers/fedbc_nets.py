@@ -38,7 +38,7 @@ def images(dataset: str, C: int, exponent: float, epochs: int, quick: bool) -> T
     classes = tuple(fedbc_classes(dataset, C, exponent))
     given = options(partition="power_law", exponent=exponent, classes=classes, clients=20, test=0.2, validation=0.1)
     if quick:
-        return Task(dataset, given, NETS[dataset], epochs, rounds=2, every=2, batch=200, cohort=3)
+        return Task(dataset, given, NETS[dataset], min(epochs, 2), rounds=2, every=2, batch=200, cohort=3)
     return Task(dataset, given, NETS[dataset], epochs, rounds=50, every=50, batch=50)
 
 
