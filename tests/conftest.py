@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import jax
 import numpy as np
 import pytest
@@ -9,6 +11,10 @@ import pytest
 import polyfed as pf
 
 jax.config.update("jax_num_cpu_devices", 2)
+with pytest.MonkeyPatch.context() as patch:
+    # Most of the time goes into compilation. XLA reads its flags once; commands that tests start have the usual ones.
+    patch.setenv("XLA_FLAGS", f"{os.environ.get('XLA_FLAGS', '')} --xla_backend_optimization_level=0")
+    jax.devices()
 
 
 def unequal_clients(seed: int = 0, features: int = 4, classes: int = 3) -> dict[str, dict[str, tuple]]:

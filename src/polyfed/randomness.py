@@ -46,6 +46,7 @@ def client_key(shared: jax.Array, client: jax.Array) -> jax.Array:
 
 
 SHUFFLE_ROUNDS = 32
+UNROLL = 8
 
 
 def shuffled(key: jax.Array, size: jax.Array | int, positions: jax.Array, inverse: bool = False) -> jax.Array:
@@ -68,7 +69,7 @@ def shuffled(key: jax.Array, size: jax.Array | int, positions: jax.Array, invers
             coin = _mix(jnp.maximum(x, partner) ^ word[1]) >> 31
             return jnp.where(coin == 1, partner, x), None
 
-        return lax.scan(swap, x, words, unroll=8)[0].astype(jnp.int32)
+        return lax.scan(swap, x, words, unroll=UNROLL)[0].astype(jnp.int32)
 
 
 def coins(key: jax.Array, shape: tuple[int, ...], probability: float) -> jax.Array:

@@ -217,7 +217,7 @@ def test_tolerances_come_from_a_number_a_list_or_a_column(problem) -> None:
 
 def test_finetuning_takes_its_steps_from_the_clients_own_model_on_training_rows(problem) -> None:
     tuned = run(problem, A.FedBC(**FULL, adapt_steps=2, adapt_lr=0.7))
-    everyone = tuned.personal_params()
+    (everyone,) = tuned.personal_blocks()
     for i, f in enumerate(clients_of(problem)):
         x = one(tuned.client_state.own, i)
         for _ in range(2):
