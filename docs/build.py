@@ -126,9 +126,10 @@ def fields_table(cls: type, title: str, up: str) -> str:
         for part in cls.__mro__
         if "__dataclass_fields__" in vars(part)
     ]
-    rows = []
+    rows, known = [], set()
     for item, after in chain.from_iterable(pairwise(body.body) for body in bodies if isinstance(body, ast.ClassDef)):
-        if isinstance(item, ast.AnnAssign):
+        if isinstance(item, ast.AnnAssign) and ast.unparse(item.target) not in known:
+            known.add(ast.unparse(item.target))
             text = after.value.value if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant) else ""
             assert text, f"{cls.__name__}.{ast.unparse(item.target)} has no docstring"
             default = shown(getattr(cls, ast.unparse(item.target))) if item.value else "required"

@@ -120,7 +120,7 @@ def _ways(L: float, local_steps: int, batch: int) -> dict[str, Row]:
     kinds: dict[str, Name] = {"pure local training": "local", "PLSGD (16)": "personalized"}
     options: dict[str, list[Algorithm]] = {
         "minibatch SGD": [algorithms.MinibatchSGD(lr=lr, **work) for lr in rates],
-        "local SGD": [algorithms.FedAvg(lr=lr, weighting="uniform", **work) for lr in rates],
+        "local SGD": [algorithms.LocalSGD(lr=lr, **work) for lr in rates],
         "pure local training": [algorithms.Local(lr=lr, **work) for lr in rates],
         "PLSGD (16)": [
             algorithms.PLSGD(lr=lr / (1 + alpha), alpha=alpha, **work) for lr in rates for alpha in (0.1, 1.0)

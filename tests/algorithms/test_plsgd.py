@@ -81,7 +81,7 @@ def test_outputs_ii_and_iii_are_the_averages_of_theorem_2(problem, participation
 def test_alpha_0_is_local_sgd_with_an_outer_stepsize(problem) -> None:
     for beta in (1.0, 1.7):
         ours = simulate(problem, A.PLSGD(**WORK, alpha=0.0, beta=beta), participation=3)
-        other = simulate(problem, A.FedAvg(**WORK, weighting="uniform", server_lr=beta), participation=3)
+        other = simulate(problem, A.LocalSGD(**WORK, server_lr=beta), participation=3)
         np.testing.assert_allclose(matrix(ours.global_params), matrix(other.global_params), atol=1e-12)
         np.testing.assert_allclose(matrix(ours.personal(1)), matrix(ours.global_params), atol=0)
         assert ours.simulation.bits_up == other.simulation.bits_up

@@ -12,6 +12,7 @@ from polyfed.algorithms.flix import FLIX
 from polyfed.algorithms.fomaml import FOMAML
 from polyfed.algorithms.l2gd import L2GD
 from polyfed.algorithms.local import Local
+from polyfed.algorithms.localsgd import LocalSGD
 from polyfed.algorithms.minibatch import MinibatchSGD
 from polyfed.algorithms.perfedavg import PerFedAvg
 from polyfed.algorithms.perfedbc import PerFedBC
@@ -38,6 +39,7 @@ __all__ = [
     "FedBC",
     "FedProx",
     "Local",
+    "LocalSGD",
     "MinibatchSGD",
     "PFedMe",
     "PerFedAvg",
