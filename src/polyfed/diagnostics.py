@@ -16,7 +16,7 @@ import numpy as np
 
 from polyfed import randomness
 from polyfed.algorithms.base import Algorithm, Server, State
-from polyfed.engine.round import Data
+from polyfed.engine.records import Data
 from polyfed.engine.simulation import Simulation
 from polyfed.errors import PolyfedError
 from polyfed.objective import Batching, Objective

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import jax
@@ -43,12 +44,9 @@ class BcServer(NamedTuple):
     multiplier: jax.Array
 
 
-@algorithm("fedbc")
-class FedBC(Algorithm):
-    """Beyond consensus: min sum_i f_i(x_i) s.t. |x_i - z|^2 <= gamma_i, by a primal-dual method.
-
-    Bedi et al. 2022, Algorithms 1 and 2, with the paper's rule for gamma_i. A client deploys x_i.
-    """
+@dataclass(frozen=True, kw_only=True)
+class BondedMethod(Algorithm):
+    """A method whose clients are bound to the global model by multipliers."""
 
     tolerance: float | str | list[float] = 0.0
     """gamma_i, the squared distance to z that costs nothing: a number, one for each client, or a column of the data"""
@@ -59,11 +57,20 @@ class FedBC(Algorithm):
     multiplier: float = 0.0
     """lambda_i at the start"""
     dual_lr: Schedule = 0.001
-    """alpha, the stepsize of lambda_i; 0 keeps it fixed"""
+    """alpha in FedBC, alpha_lambda in Per-FedBC, the stepsize of lambda_i; 0 keeps it fixed"""
     multiplier_min: float = 0.0
     """lambda_min, the least that lambda_i is projected to"""
     multiplier_max: float | None = None
     """lambda_max, the most that lambda_i is projected to; by default there is no such bound"""
+
+
+@algorithm("fedbc")
+class FedBC(BondedMethod):
+    """Beyond consensus: min sum_i f_i(x_i) s.t. |x_i - z|^2 <= gamma_i, by a primal-dual method.
+
+    Bedi et al. 2022, Algorithms 1 and 2, with the paper's rule for gamma_i. A client deploys x_i.
+    """
+
     start: Literal["server", "own"] = "server"
     """where local work starts: at z, as in the published code, or at the client's own x_i, as in the paper's text"""
     weighting: Literal["multiplier", "size", "uniform"] = "multiplier"

@@ -9,10 +9,11 @@ import jax
 import jax.numpy as jnp
 
 from polyfed.algorithms import checks, newcomer
-from polyfed.algorithms.base import Algorithm, Total, Upload, algorithm
+from polyfed.algorithms.base import Total, Upload, algorithm
 from polyfed.algorithms.fedbc import (
     BcServer,
     Bond,
+    BondedMethod,
     averaged,
     bond_weight,
     check_bond,
@@ -31,26 +32,12 @@ if TYPE_CHECKING:
 
 
 @algorithm("perfedbc")
-class PerFedBC(Algorithm):
+class PerFedBC(BondedMethod):
     """FedBC with meta-learning in its local work: the global model is trained to be good after a step of each client.
 
     Bedi et al. 2022, Algorithm 3. A client deploys the global model after adapt_steps on its training rows.
     """
 
-    tolerance: float | str | list[float] = 0.0
-    """gamma_i, the squared distance to z that costs nothing: a number, one for each client, or a column of the data"""
-    grow: bool = True
-    """let gamma_i grow by tolerance_lr * lambda_i a round, as in the paper's experiments; else it stays"""
-    tolerance_lr: Schedule | None = None
-    """the stepsize of gamma_i; by default dual_lr, as in the paper's experiments"""
-    multiplier: float = 0.0
-    """lambda_i at the start"""
-    dual_lr: Schedule = 0.001
-    """alpha_lambda, the stepsize of lambda_i; 0 keeps it fixed"""
-    multiplier_min: float = 0.0
-    """lambda_min, the least that lambda_i is projected to"""
-    multiplier_max: float | None = None
-    """lambda_max, the most that lambda_i is projected to; by default there is no such bound"""
     weighting: Literal["multiplier", "size", "uniform"] = "multiplier"
     """the weight of a client in the average: its new lambda_i as in the paper, n_i, or one for all"""
     lr: Schedule = 0.01

@@ -17,7 +17,8 @@ from polyfed.engine.devices import AXIS, layout
 from polyfed.engine.measure import FineTune, Measure
 from polyfed.engine.participation import sampling
 from polyfed.engine.programs import DATA, Programs, resident
-from polyfed.engine.round import Data, Shard, over_clients, owned
+from polyfed.engine.records import Data, Shard
+from polyfed.engine.round import over_clients, owned
 from polyfed.engine.simulation import Metrics, as_metrics, as_traced
 from polyfed.objective import Batching
 from polyfed.problem import DType, Problem, precision

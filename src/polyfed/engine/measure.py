@@ -12,7 +12,8 @@ from jax import lax
 
 from polyfed import randomness
 from polyfed.algorithms.base import Algorithm, Server, State
-from polyfed.engine.round import Data, Round, Shard, over_clients
+from polyfed.engine.records import Data, Shard
+from polyfed.engine.round import Round, over_clients
 from polyfed.objective import Batch, Batching
 from polyfed.randomness import Purpose
 from polyfed.trees import Tree, descend

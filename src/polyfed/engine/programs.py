@@ -19,7 +19,8 @@ from polyfed.algorithms.base import Algorithm, Server, State
 from polyfed.engine.devices import AXIS, EVAL_BYTES, Layout, chunk_size, made_bytes
 from polyfed.engine.measure import EVAL_BLOCK, FineTune, Measure, deployed
 from polyfed.engine.participation import Sampling
-from polyfed.engine.round import Carry, Data, Round, Shard, Slots, Sums, over_clients
+from polyfed.engine.records import Carry, Data, Shard, Slots, Sums
+from polyfed.engine.round import Round, over_clients
 from polyfed.objective import BLOCK, Examples
 from polyfed.problem import SPLITS, Problem
 
@@ -157,18 +158,9 @@ class Programs:
     ) -> tuple[Sums, State, Slots]:
         """The local work of some clients in a round; `states` and `sums` are used up."""
 
-        def work(
-            method: Algorithm,
-            server: Server,
-            data: Data,
-            number: jax.Array,
-            clients: jax.Array,
-            taken: jax.Array,
-            states: State,
-            sums: Sums,
-        ) -> tuple[Sums, State, Slots]:
-            mine = jax.tree.map(lambda leaf: leaf[0], sums)
-            mine, states, slots = self.round.local(method, server, data, number, clients, taken, states, mine)
+        def work(*given: Any) -> tuple[Sums, State, Slots]:
+            *others, sums = given
+            mine, states, slots = self.round.local(*others, sums=jax.tree.map(lambda leaf: leaf[0], sums))
             return jax.tree.map(lambda leaf: leaf[None], mine), states, slots
 
         arguments = (self.method, server, self.data, jnp.int32(number), clients, taken, states, sums)

@@ -13,7 +13,7 @@ from polyfed.algorithms.base import Server, State
 from polyfed.engine.checkpoint import Snapshot
 from polyfed.engine.measure import FineTune
 from polyfed.engine.programs import Programs
-from polyfed.engine.round import Carry, Tally
+from polyfed.engine.records import Carry, Tally
 from polyfed.trees import Tree
 
 

@@ -10,7 +10,7 @@ import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,10 +19,11 @@ from jax import lax
 from jax.flatten_util import ravel_pytree
 
 from polyfed import randomness, trees
-from polyfed.algorithms.base import Algorithm, Server, State, Total, Upload
+from polyfed.algorithms.base import Algorithm, Server, State, Total
 from polyfed.engine import store
 from polyfed.engine.devices import AXIS, Layout
 from polyfed.engine.participation import Sampling
+from polyfed.engine.records import Carry, Contribution, Data, Slots, Sums, Tally, contribution
 from polyfed.objective import Examples, Objective
 from polyfed.problem import Problem
 from polyfed.randomness import Purpose
@@ -32,117 +33,6 @@ ONE_EXCHANGE = 1 << 16
 """The most numbers that are copied into one vector to save exchanges between devices."""
 FEW = 8
 """The most clients of a chunk whose uploads are added up one by one."""
-
-
-class Shard(NamedTuple):
-    """Examples of one split and which rows are whose: `starts` and `sizes` have one entry per client."""
-
-    examples: Examples
-    starts: jax.Array
-    sizes: jax.Array
-
-
-class Data(NamedTuple):
-    """What the compiled programs read, the same on every device but for `blocks`."""
-
-    train: Shard
-    client_ids: jax.Array
-    seed: jax.Array
-    blocks: Examples | None = None
-    """The training rows again, as (clients, rows, ...), padded, each client's on the device that owns it; or None."""
-    validation: Shard | None = None
-
-
-class Wide(NamedTuple):
-    """A sum of bits that may exceed 32 bits: high * 2^16 + low."""
-
-    high: jax.Array
-    low: jax.Array
-
-    @classmethod
-    def zero(cls) -> Wide:
-        return cls(jnp.zeros((), jnp.uint32), jnp.zeros((), jnp.uint32))
-
-    def plus(self, numbers: jax.Array) -> Wide:
-        """Add an array of whole numbers below 2^32."""
-        numbers = numbers.astype(jnp.uint32)
-        low = self.low + jnp.sum(numbers & 0xFFFF, dtype=jnp.uint32)
-        return Wide(self.high + jnp.sum(numbers >> 16, dtype=jnp.uint32) + (low >> 16), low & 0xFFFF)
-
-    def __int__(self) -> int:
-        return (int(self.high) << 16) + int(self.low)
-
-
-class Tally(NamedTuple):
-    """What happened in a stretch of rounds: on one device, until `everywhere` adds the devices up."""
-
-    participants: jax.Array
-    """uploads that travelled"""
-    newcomers: jax.Array
-    """participants that had not taken part in the round before"""
-    iterations: jax.Array
-    """local iterations: of each round, those of the client that did most"""
-    bits: Wide
-    """bits of compressed uploads; others are counted from their shapes"""
-    empty: jax.Array
-    """rounds in which clients took part, but no upload was finite"""
-    shares: jax.Array
-    """per client: its share of the server's average, summed over the rounds"""
-
-    @classmethod
-    def zero(cls, population: int) -> Tally:
-        zero = jnp.zeros((), jnp.int32)
-        return cls(zero, zero, zero, Wide.zero(), zero, jnp.zeros(population, jnp.result_type(float)))
-
-    def everywhere(self) -> Tally:
-        """The devices' tallies as one. `iterations` and `empty` are the same on all of them."""
-        summed = (self.participants, self.newcomers, self.bits, self.shares)
-        participants, newcomers, bits, shares = lax.psum(summed, AXIS)
-        return Tally(participants, newcomers, self.iterations, bits, self.empty, shares)
-
-
-class Carry(NamedTuple):
-    """All that a round reads and writes. During a stretch of rounds each device counts for itself."""
-
-    server: Server
-    clients: State
-    excluded: jax.Array
-    """per client: how often its update was not finite"""
-    tally: Tally
-
-
-class Sums(NamedTuple):
-    """What one device has added up of a round's uploads."""
-
-    values: Tree
-    weight: jax.Array
-    uploads: jax.Array
-    """how many: those that were finite"""
-    steps: jax.Array
-    """the most local iterations of any client"""
-    emphasis: jax.Array
-    """the sum of what they count in the server's step"""
-
-
-class Slots(NamedTuple):
-    """What a device's clients did in a round, one by one."""
-
-    good: jax.Array
-    """whose update was finite"""
-    silent: jax.Array
-    bits: jax.Array
-    emphasis: jax.Array
-
-
-class Contribution(NamedTuple):
-    """A client's upload as the sum takes it."""
-
-    values: Tree
-    weight: jax.Array
-    steps: jax.Array
-    bits: jax.Array
-    silent: jax.Array
-    emphasis: jax.Array
 
 
 @dataclass(frozen=True)
@@ -397,28 +287,6 @@ def over_clients(function: Callable[..., Any], clients: jax.Array, chunk: int, s
 
     blank = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shape)
     return lax.fori_loop(0, -(-count // chunk), body, blank)
-
-
-def contribution(upload: Upload) -> Contribution:
-    """An upload, multiplied by its weight."""
-    weight, real = upload.weight, jnp.result_type(float)
-    plain = isinstance(weight, int | float) and weight == 1
-    emphasis = jnp.asarray(weight if upload.emphasis is None else upload.emphasis, real)
-    return Contribution(
-        upload.values if plain else trees.scale(weight, upload.values),
-        jnp.asarray(weight, real),
-        jnp.asarray(upload.steps, jnp.int32),
-        jnp.where(upload.silent, 0, jnp.asarray(0 if upload.bits is None else upload.bits)).astype(jnp.uint32),
-        jnp.asarray(upload.silent, bool),
-        jnp.where(upload.silent, 0, emphasis),
-    )
-
-
-def wire_bits(upload: Upload) -> int:
-    """The bits of an upload that follow from its shapes; none where it says itself what it takes."""
-    if upload.bits is not None:
-        return 0
-    return trees.bits(upload.values) + (0 if isinstance(upload.weight, int | float) else trees.bits(upload.weight))
 
 
 def keep(mask: jax.Array, leaf: jax.Array) -> jax.Array:

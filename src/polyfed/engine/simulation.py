@@ -19,8 +19,8 @@ from polyfed.engine.devices import layout
 from polyfed.engine.measure import FineTune, deployed, deploys_shared
 from polyfed.engine.participation import sampling
 from polyfed.engine.programs import Programs, resident
+from polyfed.engine.records import wire_bits
 from polyfed.engine.resident import Residence, Resident
-from polyfed.engine.round import wire_bits
 from polyfed.engine.streamed import Store, Streamed, choose
 from polyfed.errors import PolyfedError
 from polyfed.problem import DType, Init, Problem, precision

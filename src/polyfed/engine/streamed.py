@@ -15,8 +15,8 @@ from polyfed.engine.checkpoint import Snapshot
 from polyfed.engine.devices import Layout
 from polyfed.engine.measure import FineTune
 from polyfed.engine.programs import Programs
+from polyfed.engine.records import Slots
 from polyfed.engine.resident import Counts
-from polyfed.engine.round import Slots
 from polyfed.engine.rows import ClientRows
 from polyfed.errors import PolyfedError
 from polyfed.machine import memory_bytes
