@@ -88,7 +88,7 @@ class Watch:
         simulation, programs = self.simulation, self.simulation.programs
         with precision(simulation.dtype):
             number = jnp.int32(simulation.round)
-            clients, taken = programs.round.cohort(programs.data.seed, number)
+            clients, taken = programs.round.cohort(programs.data, number)
             clients = np.unique(np.asarray(clients).ravel()[np.asarray(taken).ravel()])
             states = jax.tree.map(lambda leaf: jnp.asarray(leaf[clients]), simulation.client_state)
             data = programs.data._replace(blocks=None)

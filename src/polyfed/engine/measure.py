@@ -7,7 +7,6 @@ from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 
 from polyfed import randomness
@@ -67,7 +66,7 @@ class Measure:
         rows, round = data, self.round
         if self.on_test:
             rows = data._replace(train=splits["test"], blocks=None, validation=None)
-            round = replace(round, longest=int(np.max(round.problem.federation.test.sizes)))
+            round = replace(round, longest=round.longest._replace(train=round.longest.test))
 
         def one(client: jax.Array, state: State) -> dict[str, dict[str, Metrics]]:
             return {

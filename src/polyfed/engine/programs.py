@@ -19,7 +19,7 @@ from polyfed.algorithms.base import Algorithm, Server, State
 from polyfed.engine.devices import AXIS, EVAL_BYTES, Layout, chunk_size, made_bytes
 from polyfed.engine.measure import EVAL_BLOCK, FineTune, Measure, deployed
 from polyfed.engine.participation import Sampling
-from polyfed.engine.records import Carry, Data, Shard, Slots, Sums
+from polyfed.engine.records import Carry, Data, Longest, Shard, Slots, Sums
 from polyfed.engine.round import Round, over_clients
 from polyfed.objective import BLOCK, Examples
 from polyfed.problem import SPLITS, Problem
@@ -46,19 +46,19 @@ class Programs:
     compile_seconds: float = 0.0
 
     def __post_init__(self) -> None:
-        rows = max(1, int(np.max(self.problem.federation.train.sizes)))
+        bounds = Longest.of([self.problem.federation])
         device = self.layout.mesh.devices.flat[0]
         params = jax.eval_shape(self.problem.init)
         made = made_bytes(self.problem.model.apply, params, self.problem.example())
         example = max(self._example_bytes(), made)
         numbers = trees.count(params) + trees.count(jax.eval_shape(self.method.init_client, params))
         batch: Any = getattr(self.method, "batch", "full")
-        read = example * min(rows, BLOCK if batch == "full" else int(batch))
+        read = example * min(bounds.train, BLOCK if batch == "full" else int(batch))
         slots = -(-self.sampling.capacity // self.layout.devices)
         self.round = Round(
-            self.problem, self.layout, self.sampling, chunk_size(slots, numbers, read, device, self.chunk), rows
+            self.problem, self.layout, self.sampling, chunk_size(slots, numbers, read, device, self.chunk), bounds
         )
-        most = max(1, EVAL_BYTES // max(1, made))
+        self.measured_rows = most = max(1, EVAL_BYTES // max(1, made))
         longest = {name: min(most, int(np.max(self.problem.federation.split(name).sizes))) for name in self.splits}
         read = example * min(EVAL_BLOCK, max(longest.values()))
         self.measure_chunk = chunk_size(self.layout.rows, numbers, read, device, self.chunk)
@@ -137,8 +137,8 @@ class Programs:
 
     def cohort(self, number: int) -> tuple[np.ndarray, np.ndarray]:
         """The clients of a round and which of their slots are taken, both (devices, slots)."""
-        arguments = (self.data.seed, jnp.int32(number))
-        found = self.compiled(("cohort", self.round), self.round.cohort, P(), P(), arguments)(*arguments)
+        arguments = (self.data, jnp.int32(number))
+        found = self.compiled(("cohort", self.round), self.round.cohort, (DATA, P()), P(), arguments)(*arguments)
         clients, taken = jax.device_get(found)
         return clients, taken
 

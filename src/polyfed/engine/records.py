@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from polyfed import trees
@@ -13,6 +15,22 @@ from polyfed.algorithms.base import Server, State, Upload
 from polyfed.engine.devices import AXIS
 from polyfed.objective import Examples
 from polyfed.trees import Tree
+
+if TYPE_CHECKING:
+    from polyfed.data import Federation
+
+
+class Longest(NamedTuple):
+    """The most rows that any client has, by split: the bounds of passes over a client's rows."""
+
+    train: int
+    validation: int
+    test: int
+
+    @classmethod
+    def of(cls, federations: Iterable[Federation]) -> Longest:
+        each = [[max(1, int(np.max(f.split(name).sizes))) for name in cls._fields] for f in federations]
+        return cls(*np.max(each, axis=0).tolist())
 
 
 class Shard(NamedTuple):

@@ -27,6 +27,11 @@ class Counts(NamedTuple):
     empty: int
     shares: np.ndarray
 
+    @classmethod
+    def of(cls, tally: Tally) -> Counts:
+        counts = {name: int(value) for name, value in tally._asdict().items() if name != "shares"}
+        return cls(**counts, shares=np.asarray(tally.shares, float))
+
     def plus(self, other: Counts) -> Counts:
         return Counts(*(a + b for a, b in zip(self, other, strict=True)))  # pyright: ignore[reportArgumentType]
 
@@ -90,6 +95,15 @@ class Resident:
     def excluded(self) -> np.ndarray:
         return np.asarray(self._carry.excluded)
 
+    @property
+    def carry(self) -> Carry:
+        """All that the rounds read and write, on the host: what `settle` takes."""
+        return jax.device_get(self._carry)
+
+    def settle(self, carry: Carry) -> None:
+        """Go on from there."""
+        self._carry = self._placed(carry.server, carry.clients, np.asarray(carry.excluded))
+
     def prepare(self) -> None:
         if self.programs.method.prepare is not None:
             states = self.programs.prepare(self._everyone, self._carry.clients)
@@ -97,9 +111,7 @@ class Resident:
 
     def advance(self, first: int, count: int) -> Counts:
         self._carry = jax.block_until_ready(self.programs.advance(self._carry, first, count))
-        tally = jax.device_get(self._carry.tally)
-        counts = {name: int(value) for name, value in tally._asdict().items() if name != "shares"}
-        return Counts(**counts, shares=np.asarray(tally.shares, float))
+        return Counts.of(jax.device_get(self._carry.tally))
 
     def measure(self, finetune: FineTune | None, on_test: bool) -> Any:
         found = self.programs.measure(self.server, self._everyone, self._carry.clients, finetune, on_test)

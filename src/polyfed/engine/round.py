@@ -14,7 +14,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 from jax.flatten_util import ravel_pytree
 
@@ -23,7 +22,7 @@ from polyfed.algorithms.base import Algorithm, Server, State, Total
 from polyfed.engine import store
 from polyfed.engine.devices import AXIS, Layout
 from polyfed.engine.participation import Sampling
-from polyfed.engine.records import Carry, Contribution, Data, Slots, Sums, Tally, contribution
+from polyfed.engine.records import Carry, Contribution, Data, Longest, Slots, Sums, Tally, contribution
 from polyfed.objective import Examples, Objective
 from polyfed.problem import Problem
 from polyfed.randomness import Purpose
@@ -43,7 +42,7 @@ class Round:
     layout: Layout
     sampling: Sampling
     chunk: int
-    longest: int
+    longest: Longest
 
     @property
     def slots(self) -> int:
@@ -59,7 +58,7 @@ class Round:
     def __call__(self, method: Algorithm, carry: Carry, data: Data, number: jax.Array) -> Carry:
         """Run round `number`, every client's state being on the devices."""
         device = lax.axis_index(AXIS)
-        all_clients, all_taken = self.cohort(data.seed, number)
+        all_clients, all_taken = self.cohort(data, number)
         clients, taken = all_clients[device], all_taken[device]
         states = carry.clients if self.sampling.full else store.take(carry.clients, all_clients, all_taken)
         sums = self.nothing(method, carry.server, data, jax.tree.map(lambda leaf: leaf[0], states))
@@ -185,10 +184,9 @@ class Round:
         number = jnp.asarray(number, jnp.int32)
         held, validation = data.validation, None
         if held is not None:
-            longest = int(np.max(self.problem.federation.validation.sizes))
-            place = (held.starts[client], held.sizes[client], longest, client, number, shared)
+            place = (held.starts[client], held.sizes[client], self.longest.validation, client, number, shared)
             validation = Objective(self.problem, held.examples, *place)
-        place = (start, size, self.longest, client, number, shared)
+        place = (start, size, self.longest.train, client, number, shared)
         return Objective(self.problem, data.train.examples, *place, block, validation)
 
     def prepare(self, method: Algorithm, clients: jax.Array, states: State, data: Data) -> State:
@@ -205,16 +203,19 @@ class Round:
 
         return over_clients(one, clients, self.chunk, (states, data.blocks))
 
-    def cohort(self, seed: jax.Array, number: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """The clients of all devices and which of their slots are taken, both (devices, slots)."""
+    def cohort(self, data: Data, number: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """The clients of all devices and which of their slots are taken, both (devices, slots).
+
+        The clients of a chunk wait for the one with most rows, so clients of like sizes come together.
+        """
         devices = self.layout.devices
         if self.sampling.full:
             everyone = jnp.arange(devices * self.slots).reshape(devices, self.slots)
             return jnp.minimum(everyone, self.layout.population - 1), everyone < self.layout.population
-        # Slots are dealt out to the devices in turn, so that a small cohort is spread evenly.
-        slots = jnp.arange(self.slots) * devices + jnp.arange(devices)[:, None]
-        everyone, taken, _ = self.sampling.cohort(seed, number, slots)
-        return everyone, taken
+        everyone, taken, _ = self.sampling.cohort(data.seed, number, jnp.arange(self.slots * devices))
+        order = jnp.argsort(jnp.where(taken, -data.train.sizes[everyone], 1))
+        # Slots are dealt out to the devices in turn, so that a small cohort, and its large clients, are spread evenly.
+        return tuple(leaf[order].reshape(self.slots, devices).T for leaf in (everyone, taken))
 
     def _newcomers(self, data: Data, number: jax.Array, clients: jax.Array, taken: jax.Array) -> jax.Array:
         """How many of these took no part in the round before, and so do not hold the current broadcast."""

@@ -20,7 +20,7 @@ from polyfed.engine.measure import FineTune, deployed, deploys_shared
 from polyfed.engine.participation import sampling
 from polyfed.engine.programs import Programs, resident
 from polyfed.engine.records import wire_bits
-from polyfed.engine.resident import Residence, Resident
+from polyfed.engine.resident import Counts, Residence, Resident
 from polyfed.engine.streamed import Store, Streamed, choose
 from polyfed.errors import PolyfedError
 from polyfed.problem import DType, Init, Problem, precision
@@ -96,6 +96,10 @@ class Simulation:
             begun = time.perf_counter()
             done = self._residence.advance(self.round, rounds)
             self.seconds += time.perf_counter() - begun - (self.programs.compile_seconds - compiled)
+        self.count(done, rounds)
+
+    def count(self, done: Counts, rounds: int) -> None:
+        """Take note of what happened in these rounds."""
         received = done.participants + (done.newcomers if self.method.absorb is not None else 0)
         self.round += rounds
         self.iterations += done.iterations
@@ -183,6 +187,13 @@ class Simulation:
         for name in COUNTERS:
             setattr(self, name, counters[name])
         self.seconds = seconds
+
+    @property
+    def resident(self) -> Resident:
+        """Where the states are, if that is on the devices."""
+        if not isinstance(self._residence, Resident):
+            raise PolyfedError(f"the clients' states are kept in store {self.store!r}, expected 'device'")
+        return self._residence
 
     @property
     def counters(self) -> dict[str, int]:
