@@ -19,6 +19,7 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from polyfed import trees
+from polyfed.algorithms.base import State
 from polyfed.engine.devices import AXIS, CHUNK_NUMBERS
 from polyfed.engine.measure import FineTune, Measure
 from polyfed.engine.records import Carry, Data, Longest, Shard
@@ -26,14 +27,17 @@ from polyfed.engine.resident import Counts
 from polyfed.engine.simulation import Metrics, Simulation, as_metrics
 from polyfed.errors import PolyfedError
 from polyfed.objective import Examples
-from polyfed.problem import precision
+from polyfed.problem import DType, precision
 from polyfed.trees import Tree
 
 BY_CLIENT = P(None, AXIS)
 CARRY = Carry(P(), BY_CLIENT, P(), P())  # pyright: ignore[reportArgumentType]
-SIDE_BY_SIDE = 128
-"""On an accelerator, the clients of all runs that work at the same time, unless there are more runs. With more, those
-of unlike sizes wait for each other."""
+SIDE_BY_SIDE = {"cpu": 16}
+ACCELERATOR = 128
+"""The clients of all runs that work at the same time on a device, unless there are more runs: with more, those of
+unlike sizes wait for each other."""
+MOST = 16
+"""The most runs that go together: their data is in memory at once."""
 ROUNDING = 1.1
 """Numbers of rows are rounded up to powers of this: runs of nearly the same shape then find a compiled program."""
 
@@ -47,7 +51,8 @@ class Lockstep:
         for other in self.simulations[1:]:
             _check_alike(self.first, other)
         programs = self.first.programs
-        self._mesh, self._dtype, self._compiled = self.first.layout.mesh, self.first.dtype, {}
+        self._mesh, self._compiled = self.first.layout.mesh, {}
+        self._dtype: DType = self.first.dtype
         with precision(self._dtype):
             bounds = Longest.of(s.problem.federation for s in self.simulations)
             bounds = Longest(*map(_rounded, bounds))
@@ -56,7 +61,8 @@ class Lockstep:
             self._method = _stacked([s.programs.method for s in self.simulations])
             self._data, self._splits, self._data_axes, self._split_axes = _together(self.simulations)
             carry = _stacked([s.resident.carry for s in self.simulations])
-            self._carry = Carry(*(self._placed(part, spec) for part, spec in zip(carry, CARRY, strict=True)))
+            parts: Any = zip(carry, CARRY, strict=True)
+            self._carry = Carry(*(self._placed(part, spec) for part, spec in parts))
             population = self.first.layout.rows * self.first.layout.devices
             everyone = np.minimum(np.arange(population, dtype=np.int32), len(self.first.problem) - 1)
             self._everyone = self._placed(everyone, P(AXIS))
@@ -84,22 +90,30 @@ class Lockstep:
             simulation.count(Counts.of(_part(tallies, place)), rounds)
             simulation.seconds += seconds
 
-    def measure(self, finetune: FineTune | None = None, adapt_on_test: bool = False) -> list[Metrics]:
-        """What `Simulation.measure` finds, of each simulation."""
+    def measure(self, finetune: Sequence[FineTune] | None = None, adapt_on_test: bool = False) -> list[Metrics]:
+        """What `Simulation.measure` finds, of each simulation; of fine-tuning, only the stepsizes may differ."""
         with precision(self._dtype):
-            rate = None
+            rates, tune = None, None
             if finetune is not None:
-                finetune, rate = replace(finetune, lr=0.0), jnp.asarray(finetune.lr, jnp.result_type(float))
+                tune = replace(finetune[0], lr=0.0)
+                if any(replace(other, lr=0.0) != tune for other in finetune):
+                    raise PolyfedError("runs in lockstep must agree in the steps and the batch of fine-tuning")
+                rates = jnp.asarray([other.lr for other in finetune], jnp.result_type(float))
             programs, carry = self.first.programs, self._carry
             longest = {name: min(programs.measured_rows, getattr(self.round.longest, name)) for name in self._splits}
             chunk = max(1, programs.measure_chunk // len(self.simulations))
-            measure = Measure(self.round, chunk, longest, finetune, adapt_on_test)
-            arguments = (self._method, carry.server, self._everyone, carry.clients, self._data, self._splits, rate)
-            axes = (0, 0, None, 0, self._data_axes, self._split_axes, None)
+            measure = Measure(self.round, chunk, longest, tune, adapt_on_test)
+            arguments = (self._method, carry.server, self._everyone, carry.clients, self._data, self._splits, rates)
+            axes = (0, 0, None, 0, self._data_axes, self._split_axes, None if rates is None else 0)
             specs = (P(), P(), P(AXIS), BY_CLIENT, P(), P(), P())
-            name = ("measure", finetune, adapt_on_test)
+            name = ("measure", tune, adapt_on_test)
             found = jax.device_get(self._run(name, measure, axes, specs, BY_CLIENT, arguments))
         return [as_metrics(_part(found, place), s.problem) for place, s in enumerate(self.simulations)]
+
+    @property
+    def states(self) -> State:
+        """Every client's state, with leading axes for the runs and the clients; the last few only fill up devices."""
+        return jax.device_get(self._carry.clients)
 
     def settle(self) -> None:
         """Put every simulation to where its run is, so that it can be asked, or go on alone."""
@@ -110,11 +124,8 @@ class Lockstep:
 
     def _chunk(self) -> int:
         """As many clients of each run as one run would take, less by what the runs take together."""
-        programs, runs = self.first.programs, len(self.simulations)
-        if self._mesh.devices.flat[0].platform == "cpu":
-            numbers = self.first.parameters + trees.count(self.first.start)
-            return max(1, min(programs.round.chunk, CHUNK_NUMBERS // (runs * numbers)))
-        return max(1, min(programs.round.chunk, SIDE_BY_SIDE // runs))
+        together = SIDE_BY_SIDE.get(self._mesh.devices.flat[0].platform, ACCELERATOR)
+        return max(1, min(self.first.programs.round.chunk, together // len(self.simulations)))
 
     def _run(
         self, name: Any, function: Any, axes: Any, specs: Any, out: Any, arguments: Any, donate: tuple[int, ...] = ()
@@ -127,6 +138,13 @@ class Lockstep:
 
     def _placed(self, tree: Tree, spec: P) -> Tree:
         return jax.tree.map(lambda leaf: jax.device_put(np.array(leaf), NamedSharding(self._mesh, spec)), tree)
+
+
+def most_runs(simulation: Simulation) -> int:
+    """How many runs like this one are worth running together: as many models as the caches of a CPU hold."""
+    if simulation.layout.mesh.devices.flat[0].platform != "cpu":
+        return MOST
+    return max(1, min(MOST, CHUNK_NUMBERS // (simulation.parameters + trees.count(simulation.start))))
 
 
 def _together(simulations: Sequence[Simulation]) -> tuple[Data, dict[str, Shard], Data, Any]:

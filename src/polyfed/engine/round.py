@@ -215,7 +215,7 @@ class Round:
         everyone, taken, _ = self.sampling.cohort(data.seed, number, jnp.arange(self.slots * devices))
         order = jnp.argsort(jnp.where(taken, -data.train.sizes[everyone], 1))
         # Slots are dealt out to the devices in turn, so that a small cohort, and its large clients, are spread evenly.
-        return tuple(leaf[order].reshape(self.slots, devices).T for leaf in (everyone, taken))
+        return everyone[order].reshape(self.slots, devices).T, taken[order].reshape(self.slots, devices).T
 
     def _newcomers(self, data: Data, number: jax.Array, clients: jax.Array, taken: jax.Array) -> jax.Array:
         """How many of these took no part in the round before, and so do not hold the current broadcast."""

@@ -19,6 +19,7 @@ from polyfed.papers.fedbc_runs import (
     SEEDS,
     Found,
     Record,
+    Run,
     Task,
     choose,
     collect,
@@ -274,12 +275,17 @@ def fig2(quick: bool, progress: Progress) -> Outcome:
     levels = TOLERANCES[::2] if quick else TOLERANCES
     progress("choosing the stepsize", 0, 1)
     lr = dict(choose(task, "FedBC", "global", given["budget"]))["lr"]
-    points = [(start, level, seed) for start in STARTS for seed in range(given["seeds"]) for level in levels]
-    found: dict[tuple[str, float], list[Record]] = {}
-    for done, (start, level, seed) in enumerate(points):
-        progress(f"start {start}, tolerance {level:g}, seed {seed}", done, len(points))
-        fixed = options(lr=lr, dual_lr=0.3, tolerance=level, grow=False, start=start)
-        found.setdefault((start, level), []).append(trace(swept, "FedBC", "global", fixed, seed))
+    progress("every tolerance", 0, 1)
+    runs = {
+        (start, level): [
+            Run(swept, "FedBC", "global", options(lr=lr, dual_lr=0.3, tolerance=level, grow=False, start=start), seed)
+            for seed in range(given["seeds"])
+        ]
+        for start in STARTS
+        for level in levels
+    }
+    trace([run for group in runs.values() for run in group])
+    found = {place: trace(group) for place, group in runs.items()}
     both = {
         (start, name): [ends(found[start, level], name) for level in levels]
         for start in STARTS

@@ -11,7 +11,7 @@ from polyfed.data.power_law import EXPONENTS, fedbc_classes
 from polyfed.papers import style
 from polyfed.papers.base import Claim, Outcome, Progress, experiment
 from polyfed.papers.fedbc import PAPER, RIVALS, VARIANCE, effort, final_rows
-from polyfed.papers.fedbc_runs import COHORT, GLOBAL, LOCAL, Contender, Found, Task, accuracy, collect, ends
+from polyfed.papers.fedbc_runs import COHORT, GLOBAL, LEAKING, LOCAL, Contender, Found, Task, accuracy, collect, ends
 from polyfed.papers.held_out import options, spread
 
 CLASSES = (1, 2, 3)
@@ -31,7 +31,6 @@ LOCALLY = (
     "test labels: a note gives its figures, no claim uses them."
 )
 NETS = {"mnist": "mlp", "cifar10": "lenet"}
-ADAPTED = ("Per-FedAvg", "FedBC-FineTune", "Per-FedBC")
 
 
 def images(dataset: str, C: int, exponent: float, epochs: int, quick: bool) -> Task:
@@ -194,11 +193,10 @@ def table3(quick: bool, progress: Progress) -> Outcome:
     tasks, given = cells("cifar10", 5, quick), _little(quick)
     run = {"tuned_on": tasks[2, 1.3], "judged": "personal", **given}
     found, settings = collect(list(tasks.values()), LOCAL, progress, **run)
-    adapted = {label: LOCAL[label] for label in ADAPTED}
-    leaking, _ = collect(list(tasks.values()), adapted, progress, leak=True, **run)
+    adapted = {label: it._replace(judged=LEAKING) for label, it in LOCAL.items() if it.adapts}
     outcome = _outcome(found, tasks, LOCAL, settings, _local_claims(found, tasks))
     outcome.notes.append("Adapted on a batch of test rows, as in the paper; test labels leak:")
-    outcome.notes.append(_table(leaking, tasks, adapted))
+    outcome.notes.append(_table(found, tasks, adapted))
     return outcome
 
 

@@ -14,6 +14,8 @@ import numpy as np
 
 from polyfed import data, models
 from polyfed.algorithms.base import Algorithm, get_algorithm
+from polyfed.engine.lockstep import Lockstep, most_runs
+from polyfed.engine.measure import FineTune
 from polyfed.engine.participation import sampling
 from polyfed.engine.simulation import Metrics, Simulation
 from polyfed.papers.base import Progress
@@ -30,6 +32,8 @@ MODELS: dict[str, Callable[[], Any]] = {
 }
 SNAPSHOTS = (1, 50, 100, 200)
 """The rounds after which the multipliers are kept (Fig. 7e), beside the last."""
+LEAKING = "leaking"
+"""The model that is adapted on test rows, as in the paper; nothing is claimed or chosen by it."""
 RATES = [0.01, 0.03, 0.1, 0.3]
 
 
@@ -40,6 +44,11 @@ class Contender(NamedTuple):
     fixed: dict[str, Any]
     space: dict[str, Any]
     judged: str = "global"
+
+    @property
+    def adapts(self) -> bool:
+        """Whether it deploys a model that a last step adapted: the paper takes that step on test rows."""
+        return self.algorithm in ("perfedavg", "perfedbc") or bool(self.fixed.get("adapt_steps"))
 
 
 GLOBAL: dict[str, Contender] = {
@@ -92,7 +101,7 @@ class Record(NamedTuple):
         return float(self.rows[-1][name])
 
 
-@lru_cache(maxsize=6)
+@lru_cache(maxsize=16)
 def problem_of(source: str, given: Options, model: str, seed: int) -> Problem:
     return Problem(data.load(source, seed=seed, **dict(given)), MODELS[model](), "softmax", 0.0)
 
@@ -102,43 +111,96 @@ def algorithm_of(task: Task, contender: Contender, chosen: Options) -> Algorithm
     return get_algorithm(contender.algorithm)(**given)
 
 
-@cache
-def trace(task: Task, label: str, judged: str, chosen: Options, seed: int, leak: bool = False) -> Record:
-    """One run, round by round. Figures that show the same run compute it once."""
-    contender = (GLOBAL if judged == "global" else LOCAL)[label]
-    problem = problem_of(task.source, task.data, task.model, seed)
-    method = algorithm_of(task, contender, chosen)
-    cohort: Any = 1.0 if contender.algorithm == "local" else min(task.cohort, len(problem))
-    simulation = Simulation(problem, method, participation=cohort, seed=seed, adapt_on_test=leak)
-    simulation.prepare()
-    rows, kept, before = [], {}, np.zeros(len(problem))
-    for round in range(1, task.rounds + 1):
-        simulation.advance(1)
-        if round in (*SNAPSHOTS, task.rounds) and hasattr(simulation.client_state, "bond"):
-            kept[round] = np.asarray(simulation.client_state.bond.multiplier)
+class Run(NamedTuple):
+    """A method, tuned so, on a task with a seed; `judged`: the table of contenders that it stands in."""
+
+    task: Task
+    label: str
+    judged: str
+    chosen: Options
+    seed: int
+
+    @property
+    def contender(self) -> Contender:
+        return (GLOBAL if self.judged == "global" else LOCAL)[self.label]
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        """What runs of one program have in common; those of one exponent have clients of like sizes."""
+        task, given = self.task, dict(self.task.data)
+        work = (task.source, task.model, task.epochs, task.rounds, task.every, task.batch, task.cohort)
+        data = (*work, given.get("clients"), given.get("exponent"))
+        return (data, self.label, self.judged, jax.tree.structure(self.method))
+
+    def simulation(self) -> Simulation:
+        problem = problem_of(self.task.source, self.task.data, self.task.model, self.seed)
+        cohort: Any = 1.0 if self.contender.algorithm == "local" else min(self.task.cohort, len(problem))
+        return Simulation(problem, self.method, participation=cohort, seed=self.seed)
+
+    @property
+    def method(self) -> Any:
+        return algorithm_of(self.task, self.contender, self.chosen)
+
+
+_kept: dict[Run, Record] = {}
+"""Figures that show the same run compute it once."""
+
+
+def trace(runs: Sequence[Run]) -> list[Record]:
+    """The runs, those of one shape in lockstep, in the order given."""
+    shapes: dict[Any, list[Run]] = {}
+    for run in dict.fromkeys(runs):
+        if run not in _kept:
+            shapes.setdefault(run.shape, []).append(run)
+    for alike in shapes.values():
+        most = most_runs(alike[0].simulation())
+        for first in range(0, len(alike), most):
+            group = alike[first : first + most]
+            _kept.update(zip(group, _together(group), strict=True))
+    return [_kept[run] for run in runs]
+
+
+def _together(runs: Sequence[Run]) -> list[Record]:
+    """Some runs of one shape, round by round."""
+    task, simulations = runs[0].task, [run.simulation() for run in runs]
+    lockstep = Lockstep(simulations)
+    lockstep.prepare()
+    rows: list[list[Row]] = [[] for _ in runs]
+    kept: list[dict[int, np.ndarray]] = [{} for _ in runs]
+    before = [np.zeros(len(s.problem)) for s in simulations]
+    stops = {*range(task.every, task.rounds + 1, task.every), *SNAPSHOTS, task.rounds}
+    for round in sorted(stop for stop in stops if stop <= task.rounds):
+        lockstep.advance(round - simulations[0].round)
+        if round in (*SNAPSHOTS, task.rounds) and hasattr(simulations[0].start, "bond"):
+            for found, multipliers in zip(kept, lockstep.states.bond.multiplier, strict=True):
+                found[round] = np.asarray(multipliers)[: len(before[0])]
         if round % task.every and round != task.rounds:
             continue
-        summed = before if simulation.server_weights is None else simulation.server_weights * round
-        row = {"round": round, **measured(problem, _metrics(simulation, contender, method))}
-        if task.every == 1:
-            row |= _participants(problem, simulation, seed, round, summed - before, row.pop("_global", None))
-        row.pop("_global", None)
-        before = summed
-        rows.append(row)
-    return Record(tuple(rows), np.asarray(problem.federation.train.sizes), simulation.server_weights, kept)
+        found = _metrics(lockstep, runs, last=round == task.rounds)
+        for place, (run, simulation, metrics) in enumerate(zip(runs, simulations, found, strict=True)):
+            shares = simulation.server_weights
+            summed = before[place] if shares is None else shares * round
+            row = {"round": round, **measured(simulation.problem, metrics)}
+            accuracy = row.pop("_global", None)
+            if task.every == 1:
+                row |= _participants(simulation, run.seed, round, summed - before[place], accuracy)
+            before[place] = summed
+            rows[place].append(row)
+    return [
+        Record(tuple(mine), np.asarray(s.problem.federation.train.sizes), s.server_weights, multipliers)
+        for mine, s, multipliers in zip(rows, simulations, kept, strict=True)
+    ]
 
 
-def _metrics(simulation: Simulation, contender: Contender, method: Any) -> Metrics:
-    found = simulation.measure()
+def _metrics(lockstep: Lockstep, runs: Sequence[Run], last: bool) -> list[Metrics]:
+    found, contender = lockstep.measure(), runs[0].contender
     if contender.judged == "finetuned":
-        found |= simulation.measure(finetune(method))
+        tuned = lockstep.measure([FineTune(1, float(run.method.lr), run.task.batch) for run in runs])
+        found = [mine | theirs for mine, theirs in zip(found, tuned, strict=True)]
+    if last and contender.adapts:
+        leaking = lockstep.measure(adapt_on_test=True)
+        found = [mine | {LEAKING: theirs["personal"]} for mine, theirs in zip(found, leaking, strict=True)]
     return found
-
-
-def finetune(method: Any) -> Any:
-    from polyfed.engine.measure import FineTune
-
-    return FineTune(steps=1, lr=float(method.lr), batch=method.batch)
 
 
 def measured(problem: Problem, metrics: Metrics) -> Row:
@@ -160,11 +222,12 @@ def measured(problem: Problem, metrics: Metrics) -> Row:
 
 
 def _participants(
-    problem: Problem, simulation: Simulation, seed: int, round: int, shares: np.ndarray, accuracy: np.ndarray | None
+    simulation: Simulation, seed: int, round: int, shares: np.ndarray, accuracy: np.ndarray | None
 ) -> Row:
     """Of the round's smallest and largest participant: accuracy of the global model, weight, and share of the data."""
     if accuracy is None or simulation.sampling.full:
         return {}
+    problem = simulation.problem
     plan = sampling(simulation.sampling.capacity, len(problem))
     drawn, _, _ = plan.cohort(jnp.uint32(seed), jnp.int32(round - 1), jnp.arange(plan.capacity))
     here = np.sort(np.asarray(jax.device_get(drawn)))
@@ -185,15 +248,12 @@ def choose(task: Task, label: str, judged: str, budget: int) -> Options:
     points = math.prod(len(values) for values in contender.space.values())
     search = "grid" if points <= budget else "random"
     plan = tune_plan({"budget": budget, "search": search, "space": {label: contender.space}}, {label: kind}, "fedbc")
-    best: tuple[float, Options] | None = None
     quiet = replace(task, every=task.rounds)
-    for _, values in plan.candidates(label):
-        candidate = options(**values)
-        score = trace(quiet, label, judged, candidate, 0).last(f"{contender.judged}_validation_{_way(judged)}")
-        if np.isfinite(score) and (best is None or score > best[0]):
-            best = (score, candidate)
-    assert best is not None, f"every candidate of {label} diverged"
-    return best[1]
+    runs = [Run(quiet, label, judged, options(**values), 0) for _, values in plan.candidates(label)]
+    column = f"{contender.judged}_validation_{_way(judged)}"
+    scores = np.array([record.last(column) for record in trace(runs)])
+    assert np.isfinite(scores).any(), f"every candidate of {label} diverged"
+    return runs[int(np.argmax(np.where(np.isfinite(scores), scores, -np.inf)))].chosen
 
 
 def _way(judged: str) -> str:
@@ -214,19 +274,25 @@ def collect(
     budget: int = BUDGET,
     judged: str = "global",
     tuned_on: Task | None = None,
-    leak: bool = False,
 ) -> tuple[Found, dict[str, Any]]:
     """Every method on every task with every seed, tuned on each task or, for all of them, on `tuned_on`."""
-    found: Found = {}
     settings: dict[str, Any] = {"seeds": seeds, "candidates per method": budget}
+    todo: dict[tuple[Task, str], list[Run]] = {}
     total, done = len(tasks) * len(contenders), 0
     for task in tasks:
         for label in contenders:
-            progress(f"{task.source}, E = {task.epochs}: {label}", done, total)
+            progress(f"tuning for {task.source}, E = {task.epochs}: {label}", done, total)
             chosen = choose(tuned_on or task, label, judged, budget)
             settings[f"{label}, E = {task.epochs}"] = ", ".join(f"{k} {v:g}" for k, v in chosen)
-            found[task, label] = [trace(task, label, judged, chosen, seed, leak) for seed in range(seeds)]
+            todo[task, label] = [Run(task, label, judged, chosen, seed) for seed in range(seeds)]
             done += 1
+    alike: dict[Any, list[Run]] = {}
+    for run in (run for runs in todo.values() for run in runs):
+        alike.setdefault(run.shape, []).append(run)
+    for done, group in enumerate(sorted(alike.values(), key=lambda group: str(group[0].shape[0]))):
+        progress(f"{group[0].task.source}, E = {group[0].task.epochs}: {group[0].label}", done, len(alike))
+        trace(group)
+    found = {place: trace(runs) for place, runs in todo.items()}
     progress("done", total, total)
     return found, settings
 
