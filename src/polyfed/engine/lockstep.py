@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import time
+import weakref
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -160,11 +161,11 @@ def _together(simulations: Sequence[Simulation]) -> tuple[Data, dict[str, Shard]
         return data, first.programs.splits, Data(None, None, 0, None, None), None  # pyright: ignore
     key = ("together", first.layout, first.dtype, ids)
     kept = first.problem.placed
-    if key not in kept:
+    if key not in kept or any(ref() is not s.problem for ref, s in zip(kept[key][2], simulations, strict=True)):
         place = first.layout.everywhere
         ours = {name: _shards([s.programs.splits[name] for s in simulations], place) for name in first.programs.splits}
         names = jax.device_put(np.stack([s.problem.client_ids for s in simulations]), place)
-        kept[key] = (ours, names, [s.problem for s in simulations])
+        kept[key] = (ours, names, [weakref.ref(s.problem) for s in simulations])
     splits, names, _ = kept[key]
     data = Data(splits["train"], names, seeds, None, splits.get("validation"))
     return data, splits, Data(0, 0, 0, None, 0 if "validation" in splits else None), 0  # pyright: ignore

@@ -16,7 +16,7 @@ from polyfed import data, models
 from polyfed.algorithms.base import Algorithm, get_algorithm
 from polyfed.engine.lockstep import Lockstep, most_runs
 from polyfed.engine.measure import FineTune
-from polyfed.engine.participation import sampling
+from polyfed.engine.participation import Sampling
 from polyfed.engine.simulation import Metrics, Simulation
 from polyfed.papers.base import Progress
 from polyfed.papers.held_out import Options, Row, options
@@ -183,7 +183,7 @@ def _together(runs: Sequence[Run]) -> list[Record]:
             row = {"round": round, **measured(simulation.problem, metrics)}
             accuracy = row.pop("_global", None)
             if task.every == 1:
-                row |= _participants(simulation, run.seed, round, summed - before[place], accuracy)
+                row |= _participants(simulation, run, round, summed - before[place], accuracy)
             before[place] = summed
             rows[place].append(row)
     return [
@@ -221,16 +221,20 @@ def measured(problem: Problem, metrics: Metrics) -> Row:
     return row
 
 
-def _participants(
-    simulation: Simulation, seed: int, round: int, shares: np.ndarray, accuracy: np.ndarray | None
-) -> Row:
+@lru_cache
+def _cohorts(plan: Sampling, seed: int, rounds: int) -> np.ndarray:
+    """Who takes part, a row for each round."""
+    slots = jnp.arange(plan.capacity)
+    drawn = jax.jit(jax.vmap(lambda number: plan.cohort(jnp.uint32(seed), number, slots)[0]))
+    return np.sort(np.asarray(drawn(jnp.arange(rounds, dtype=jnp.int32))), axis=1)
+
+
+def _participants(simulation: Simulation, run: Run, round: int, shares: np.ndarray, accuracy: np.ndarray | None) -> Row:
     """Of the round's smallest and largest participant: accuracy of the global model, weight, and share of the data."""
     if accuracy is None or simulation.sampling.full:
         return {}
     problem = simulation.problem
-    plan = sampling(simulation.sampling.capacity, len(problem))
-    drawn, _, _ = plan.cohort(jnp.uint32(seed), jnp.int32(round - 1), jnp.arange(plan.capacity))
-    here = np.sort(np.asarray(jax.device_get(drawn)))
+    here = _cohorts(simulation.sampling, run.seed, run.task.rounds)[round - 1]
     sizes = np.asarray(problem.federation.train.sizes)[here]
     found: Row = {}
     for name, client in (("smallest", here[np.argmin(sizes)]), ("largest", here[np.argmax(sizes)])):
