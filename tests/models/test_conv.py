@@ -29,12 +29,13 @@ def lax_conv(x: jax.Array, w: jax.Array, padding: str) -> jax.Array:
 
 @pytest.mark.parametrize("padding", ["valid", "same"])
 @pytest.mark.parametrize("size", [1, 2, 3, 5])
-def test_a_convolution_and_its_gradient_are_those_of_lax(padding: str, size: int) -> None:
+@pytest.mark.parametrize("banded", [0, 75])
+def test_a_convolution_and_its_gradient_are_those_of_lax(padding: str, size: int, banded: int) -> None:
     with precision("float64"):
         keys = jax.random.split(jax.random.key(0), 3)
         x, w = jax.random.normal(keys[0], (2, 7, 6, 3)), jax.random.normal(keys[1], (size, size, 3, 4))
         expected, pull = jax.vjp(lambda x, w: lax_conv(x, w, padding), x, w)
-        found, ours = jax.vjp(lambda x, w: convolve(x, w, padding), x, w)
+        found, ours = jax.vjp(lambda x, w: convolve(x, w, padding, banded), x, w)
         np.testing.assert_allclose(found, expected, atol=1e-12)
         up = jax.random.normal(keys[2], expected.shape)
         for a, b in zip(ours(up), pull(up), strict=True):
