@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from polyfed.papers import base, fedbc, fedbc_nets, fedbc_runs
-from polyfed.papers.fedbc_runs import GLOBAL, LOCAL, Record, Task
+from polyfed.papers.fedbc_runs import GLOBAL, LEAKING, LOCAL, Record, Run, Task
 from polyfed.papers.held_out import options
 
 TASK = Task("synthetic", options(alpha=0.5, beta=0.5, clients=12, max_size=80), "linear", 1, 4)
@@ -74,11 +76,11 @@ def test_local_models_are_judged_by_what_is_deployed() -> None:
 def test_every_method_gets_the_same_budget_and_is_chosen_by_validation_rows(monkeypatch) -> None:
     asked = []
 
-    def trace(task, label, judged, chosen, seed, leak=False):
-        asked.append((label, chosen))
-        lr = dict(chosen)["lr"]
-        row = {"round": 4, "global_test_pooled": lr, "global_validation_pooled": -abs(lr - 0.1)}
-        return Record((row,), np.ones(1), None, {})
+    def trace(runs):
+        asked.extend((run.label, run.chosen) for run in runs)
+        rates = [dict(run.chosen)["lr"] for run in runs]
+        rows = [{"round": 4, "global_test_pooled": lr, "global_validation_pooled": -abs(lr - 0.1)} for lr in rates]
+        return [Record((row,), np.ones(1), None, {}) for row in rows]
 
     monkeypatch.setattr(fedbc_runs, "trace", trace)
     for label in GLOBAL:
@@ -91,7 +93,9 @@ def test_every_method_gets_the_same_budget_and_is_chosen_by_validation_rows(monk
 
 
 def test_a_run_keeps_what_the_figures_show() -> None:
-    record = fedbc_runs.trace(TASK, "FedBC", "global", options(lr=0.05, dual_lr=0.01), 0)
+    run = Run(TASK, "FedBC", "global", options(lr=0.05, dual_lr=0.01), 0)
+    record, other = fedbc_runs.trace([run, run._replace(seed=1)])
+    assert not np.array_equal(record.sizes, other.sizes)
     assert [row["round"] for row in record.rows] == [1, 2, 3, 4]
     assert set(record.multipliers) == {1, 4}
     last = record.rows[-1]
@@ -105,10 +109,18 @@ def test_a_run_keeps_what_the_figures_show() -> None:
     assert last["smallest_data"] >= sizes.min() / sizes.sum()
     assert record.weights is not None
     assert record.weights.sum() == pytest.approx(1)
-    size_weighted = fedbc_runs.trace(TASK, "FedAvg, by size", "global", options(lr=0.05), 0)
+    (size_weighted,) = fedbc_runs.trace([Run(TASK, "FedAvg, by size", "global", options(lr=0.05), 0)])
     for row in size_weighted.rows:
         assert row["smallest_weight"] == pytest.approx(row["smallest_data"], abs=1e-5)
         assert row["largest_weight"] == pytest.approx(row["largest_data"], abs=1e-5)
+
+
+def test_what_adapts_is_measured_on_test_rows_too_but_never_judged_by_them() -> None:
+    task = replace(TASK, every=2, rounds=2)
+    (record,) = fedbc_runs.trace([Run(task, "FedBC-FineTune", "personal", options(lr=0.05, dual_lr=0.01), 0)])
+    assert record.last(f"{LEAKING}_train_loss") != record.last("personal_train_loss")
+    assert all(contender.judged != LEAKING for contender in (GLOBAL | LOCAL).values())
+    assert {label for label, it in LOCAL.items() if it.adapts} == {"Per-FedAvg", "FedBC-FineTune", "Per-FedBC"}
 
 
 def test_all_of_the_papers_figures_and_tables_are_there() -> None:
