@@ -129,8 +129,8 @@ def test_all_of_the_papers_figures_and_tables_are_there() -> None:
     assert names == figures | {f"table{n}" for n in (1, 2, 3, 6, 7, 8, 9)}
 
 
-@pytest.mark.slow
-def test_the_quick_version_of_the_trade_off_runs() -> None:
+def test_the_trade_off_runs_from_end_to_end(monkeypatch) -> None:
+    monkeypatch.setattr(fedbc, "synthetic", lambda epochs, quick: TASK)
     outcome = base.get("fedbc/fig2").run(True, base.silent)
     assert len(outcome.claims) == 6
     assert {row["start"] for row in outcome.rows} == {"own", "server"}
