@@ -85,7 +85,7 @@ class Result:
         from polyfed.errors import PolyfedError
 
         part = self.problem.federation.split(split)
-        if not len(part.y):
+        if not part.rows:
             raise PolyfedError(f"this federation has no {split} rows")
         columns: dict[str, Any] = {"client": list(self.problem.federation.clients), "rows": np.asarray(part.sizes)}
         for model, splits in self.metrics(finetune).items():
