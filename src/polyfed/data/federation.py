@@ -141,6 +141,10 @@ class Federation:
             raise PolyfedError(f"there is no split {name!r}{suggestion(str(name), PARTS)}")
         return getattr(self, name)
 
+    def read(self, client: int) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+        """One client's rows in every part."""
+        return {part: self.split(part).of(client) for part in PARTS}
+
     def select(self, clients: Sequence[int] | np.ndarray) -> Federation:
         """The federation of these clients (positions), in this order."""
         chosen = np.asarray(clients, dtype=np.int64)

@@ -154,7 +154,7 @@ class Population:
     def of(cls, federation: Federation) -> Population:
         """A federation whose rows go to the devices a cohort at a time, not all at the start."""
         return cls(
-            lambda client: {part: federation.split(part).of(client) for part in PARTS},
+            federation.read,
             {part: federation.split(part).sizes for part in PARTS},
             classes=federation.classes,
             names=federation.clients,

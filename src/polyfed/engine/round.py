@@ -186,9 +186,9 @@ class Round:
         held, validation = data.validation, None
         if held is not None:
             longest = int(np.max(self.problem.federation.validation.sizes))
-            place = (held.starts[client], held.sizes[client], longest, client, number, shared)
+            place = (held.starts[client], held.sizes[client], longest, data.number(client), number, shared)
             validation = Objective(self.problem, held.examples, *place)
-        place = (start, size, self.longest, client, number, shared)
+        place = (start, size, self.longest, data.number(client), number, shared)
         return Objective(self.problem, data.train.examples, *place, block, validation)
 
     def prepare(self, method: Algorithm, clients: jax.Array, states: State, data: Data) -> State:
