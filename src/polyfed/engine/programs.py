@@ -47,6 +47,8 @@ class Programs:
     data: Data
     splits: dict[str, Shard]
     compile_seconds: float = 0.0
+    _sums: Any = None
+    """The shapes of a device's sums."""
 
     def __post_init__(self) -> None:
         rows = max(1, int(np.max(self.problem.federation.train.sizes)))
@@ -168,7 +170,9 @@ class Programs:
         def zeros(leaf: Any) -> jax.Array:
             return self.placed(np.zeros((self.layout.devices, *leaf.shape), leaf.dtype))
 
-        return jax.tree.map(zeros, jax.eval_shape(look, server, start))
+        if self._sums is None:  # to look takes as long as a small round
+            self._sums = jax.eval_shape(look, server, start)
+        return jax.tree.map(zeros, self._sums)
 
     def local(
         self,
