@@ -34,6 +34,7 @@ def page_data(methods: Sequence[Method], focus: Method) -> dict[str, Any]:
         "share": task.is_share,
         "lower": task.lower_is_better,
         "focus": methods.index(focus),
+        "over": "the clients of the sample" if any(method.sample for method in methods) else "all clients",
         "clients": clients,
         "alone": _reference(methods, clients),
         "options": [{"key": key, "name": _curve_name(key)} for key in sorted(keys, key=lambda key: _rank(key, task))],
