@@ -6,7 +6,7 @@ import json
 import math
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self, TextIO
@@ -255,7 +255,7 @@ class Journal:
                 shutil.rmtree(self.folder / name, ignore_errors=True)
             write_text(self.folder / "config.toml", tomlkit.dumps(resolved))
             rounds = [row["round"] for row in self.past]
-            names = self.config.problem.federation.clients
+            names: Sequence[str] = self.config.problem.federation.clients
             measured = evaluated_clients(len(names), self.config.run.eval_clients, self.seed).tolist()
             self.shares = ShareLog(self.folder, [names[client] for client in measured], rounds)
             self.file = (self.folder / "metrics.jsonl").open("w")

@@ -85,7 +85,7 @@ def _class_targets(federation: Federation | Population) -> Convert:
 
 
 def _binary_targets(federation: Federation | Population) -> Convert:
-    """+-1. Of two other labels the larger is +1, which takes a look at all of them: of a population only 0 and 1 will do."""
+    """+-1. Of two labels the larger is +1, which takes a look at all; those of a population must be 0 and 1, or +-1."""
     values = federation.label_values()
     if values is None:
         return _known_signs

@@ -81,7 +81,10 @@ def sources() -> dict[str, tuple[str, Callable[..., Federation | Population]]]:
         "parquet": ("a Parquet file with a client column", Federation.from_parquet),
         "folder": ("a folder with one CSV, Parquet or npz file per client", Federation.from_folder),
         "npz": ("an npz file with an array of client names", Federation.from_npz),
-        "npy": ("a folder with x.npy, y.npy and offsets.npy, of which only the rows in use are read", Population.from_npy),
+        "npy": (
+            "a folder with x.npy, y.npy and offsets.npy, of which only the rows in use are read",
+            Population.from_npy,
+        ),
         "huggingface": ("a Hugging Face dataset with a client column", huggingface),
         "federation": ("a federation that was saved to a file", Federation.load),
     }

@@ -273,7 +273,9 @@ class Population:
         """A digest of the names, of all sizes, and of the rows of a few clients from the first to the last."""
         named = f"{len(self)} numbered" if self._places is None else "\0".join(self.clients)
         digest = hashlib.blake2b(named.encode(), digest_size=16)
-        digest.update(json.dumps([self.classes, self.label_names, *map(str, (self.like.x.dtype, self.like.y.dtype))]).encode())
+        digest.update(
+            json.dumps([self.classes, self.label_names, *map(str, (self.like.x.dtype, self.like.y.dtype))]).encode()
+        )
         for part in PARTS:
             digest.update(np.ascontiguousarray(self.split(part).sizes, np.int64).data)
         for client in np.unique(np.linspace(0, len(self) - 1, DIGESTED).astype(int)):

@@ -58,9 +58,7 @@ def client_rows(name: str, size: int, *, validation: float, test: float, seed: i
     """For each part, which of one client's rows are in it."""
     train, held, _ = split_sizes(size, validation, test)
     order = np.arange(size) if validation == test == 0 else stream(seed, "split", name).permutation(size)
-    return {
-        part: np.sort(rows) for part, rows in zip(PARTS, np.split(order, [train, train + held]), strict=True)
-    }
+    return {part: np.sort(rows) for part, rows in zip(PARTS, np.split(order, [train, train + held]), strict=True)}
 
 
 def offsets_of(sizes: Sequence[int]) -> np.ndarray:

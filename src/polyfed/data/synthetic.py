@@ -57,14 +57,15 @@ def synthetic(
     `sizes` "lognormal" draws floor(LogNormal(4, 2)) + 50 rows per client, as published; `max_size` caps them, because
     the law's tail is heavy. With `iid` all clients share one W, b and v.
 
-    `on_demand` gives a `Population` with the same rows, made when a client is needed and kept nowhere: for many clients.
-    It has no columns.
+    `on_demand` gives a `Population` with the same rows, made when a client is needed and kept nowhere: for very many
+    clients. It has no columns.
     """
     alpha, beta = number("alpha", alpha, 0), number("beta", beta, 0)
     clients, features = integer("clients", clients, 1), integer("features", features, 1)
     classes, seed = integer("classes", classes, 1), integer("seed", seed)
-    shared, rows = flag("iid", iid), _sizes(
-        sizes, clients, None if max_size is None else integer("max_size", max_size, 1), seed
+    shared, rows = (
+        flag("iid", iid),
+        _sizes(sizes, clients, None if max_size is None else integer("max_size", max_size, 1), seed),
     )
     scale = np.arange(1, features + 1) ** -0.6
 

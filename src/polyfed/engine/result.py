@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from polyfed.engine.measure import FineTune
 from polyfed.engine.simulation import Metrics, Simulation
 

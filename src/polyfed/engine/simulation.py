@@ -14,8 +14,8 @@ import numpy as np
 
 from polyfed import randomness, trees
 from polyfed.algorithms.base import Algorithm, State
-from polyfed.engine.checkpoint import Snapshot
 from polyfed.data import Population
+from polyfed.engine.checkpoint import Snapshot
 from polyfed.engine.devices import layout
 from polyfed.engine.feed import Feed, alone
 from polyfed.engine.measure import FineTune, deployed, deploys_shared

@@ -61,7 +61,9 @@ class Streamed:
     a cohort has no row: what it does alone before round 1 is done when it is first needed.
     """
 
-    def __init__(self, programs: Programs, server: Server, start: State, feed: Feed, folder: Path | None = None) -> None:
+    def __init__(
+        self, programs: Programs, server: Server, start: State, feed: Feed, folder: Path | None = None
+    ) -> None:
         self.programs, self.layout, self._feed = programs, programs.layout, feed
         self.server = programs.everywhere(server)
         self.excluded: dict[int, int] = {}

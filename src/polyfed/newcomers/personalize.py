@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -44,7 +44,7 @@ class Newcomers:
     """The split that no model has seen: "test", else "validation"; None where nothing is held out."""
 
     @property
-    def clients(self) -> tuple[str, ...]:
+    def clients(self) -> Sequence[str]:
         return self.problem.federation.clients
 
     @property

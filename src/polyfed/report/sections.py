@@ -140,9 +140,9 @@ def fairness_section(methods: Sequence[Method]) -> str:
         body.append(_row(methods.index(method), escape(table.labels[i]), cells))
     task = methods[0].task
     return (
-        f"<p>The {escape(task.name)} over {_over(methods)}. The smallest and the largest client go by training rows; a Gini "
-        "index of 0 and a Jain index of 1 mean that all are served alike. A client’s weight is its share of all the "
-        "server’s averages.</p>" + _table(table.headers, body)
+        f"<p>The {escape(task.name)} over {_over(methods)}. The smallest and the largest client go by training rows; "
+        "a Gini index of 0 and a Jain index of 1 mean that all are served alike. A client’s weight is its share of all "
+        "the server’s averages.</p>" + _table(table.headers, body)
     )
 
 
