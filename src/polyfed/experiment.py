@@ -256,8 +256,8 @@ class Journal:
             write_text(self.folder / "config.toml", tomlkit.dumps(resolved))
             rounds = [row["round"] for row in self.past]
             names: Sequence[str] = self.config.problem.federation.clients
-            measured = evaluated_clients(len(names), self.config.run.eval_clients, self.seed).tolist()
-            self.shares = ShareLog(self.folder, [names[client] for client in measured], rounds)
+            measured = evaluated_clients(len(names), self.config.run.eval_clients, self.seed)
+            self.shares = ShareLog(self.folder, [names[int(client)] for client in measured], rounds)
             self.file = (self.folder / "metrics.jsonl").open("w")
             for row in self.past:
                 self.write(row)

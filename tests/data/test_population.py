@@ -81,7 +81,7 @@ def test_a_million_names_are_made_when_they_are_asked_for() -> None:
             r"client 'client-001', row 0 .* is 2, expected a label",
         ),
         (lambda i: (np.ones((1, 2)), np.zeros(1, int)), [1, 1], "'client-000' has 1 row, which leaves no training row"),
-        (lambda i: (np.ones((3, 2)), np.zeros(3, int)), 3, "sizes must be an array"),
+        (lambda i: (np.ones((3, 2)), np.zeros(3, int)), 3, "sizes must be arrays"),
         (lambda i: (np.ones((3, 2)), np.zeros(3, int)), {"train": [3, 3]}, "rows must be given part by part"),
     ],
 )

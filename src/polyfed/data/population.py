@@ -128,15 +128,17 @@ class Population:
         validation, test = fractions(validation, test)
         self._rows, self._shares = rows, {"validation": validation, "test": test, "seed": integer("seed", seed)}
         self._given = isinstance(sizes, Mapping)
-        counts = {part: _counts(part, sizes.get(part)) for part in PARTS} if self._given else _counts("", sizes)
-        clients = len(counts["train"] if isinstance(counts, dict) else counts)
+        rows_of = _counts(sizes.get("train") if isinstance(sizes, Mapping) else sizes)
+        clients = len(rows_of)
         self.clients: Sequence[str] = Names(clients) if names is None else tuple(names)
         self._places = None if names is None else {name: i for i, name in enumerate(self.clients)}
         if len(self.clients) != clients or len(self._places or range(clients)) != clients:
             raise PolyfedError(f"names must be one for each of {clients} clients, all different")
-        if not isinstance(counts, dict):
-            counts = check_split(self.clients, counts, validation=validation, test=test)
-        parts = {part: np.zeros(clients, np.int64) if found is None else found for part, found in counts.items()}
+        if isinstance(sizes, Mapping):
+            none = np.zeros(clients, np.int64)
+            parts = {part: none if sizes.get(part) is None else _counts(sizes[part], clients) for part in PARTS}
+        else:
+            parts = check_split(self.clients, rows_of, validation=validation, test=test)
         self.train, self.validation, self.test = (Part(self, part, parts[part]) for part in PARTS)
         for client in np.flatnonzero(self.train.sizes < 1)[:1]:
             raise PolyfedError(f"client {self.clients[client]!r} has no training rows")
@@ -253,10 +255,12 @@ class Population:
         """The federation of these clients (positions) in this order, in memory."""
         chosen = [int(client) for client in clients]
         found = [self.read(client) for client in chosen]
-        parts = {part: _joined([rows[part] for rows in found]) for part in PARTS}
+        train, validation, test = (_joined([rows[part] for rows in found]) for part in PARTS)
         return Federation(
             clients=tuple(self.clients[client] for client in chosen),
-            **parts,
+            train=train,
+            validation=validation,
+            test=test,
             classes=self.classes,
             label_names=self.label_names,
             columns={name: values[chosen] for name, values in self.columns.items()},
@@ -300,14 +304,13 @@ class Population:
         return x, y
 
 
-def _counts(part: str, sizes: Any) -> np.ndarray | None:
+def _counts(sizes: Any, clients: int | None = None) -> np.ndarray:
     """Rows per client as int64."""
-    if sizes is None and part not in ("", "train"):
-        return None
     found = np.asarray(sizes)
     if found.ndim != 1 or not len(found) or found.dtype.kind not in "iu" or found.min() < 0:
-        name = f"sizes of {part}" if part else "sizes"
-        raise PolyfedError(f"{name} must be an array with a whole number of rows for each client, found {sizes!r:.60}")
+        raise PolyfedError(f"sizes must be arrays with a whole number of rows for each client, found {sizes!r:.60}")
+    if clients is not None and len(found) != clients:
+        raise PolyfedError(f"sizes must be of the same clients in every part, found {len(found)} and {clients}")
     return found.astype(np.int64)
 
 

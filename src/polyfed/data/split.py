@@ -44,7 +44,9 @@ def check_split(
     names: Sequence[str], sizes: Sequence[int] | np.ndarray, *, validation: float, test: float
 ) -> dict[str, np.ndarray]:
     """The rows of each client in each part; every client must keep a training row."""
-    found = dict(zip(PARTS, split_sizes(np.asarray(sizes, np.int64), validation, test), strict=True))
+    found: dict[str, np.ndarray] = dict(
+        zip(PARTS, split_sizes(np.asarray(sizes, np.int64), validation, test), strict=True)
+    )
     for client in np.flatnonzero(found["train"] < 1)[:1]:
         size = int(sizes[client])
         raise PolyfedError(

@@ -33,7 +33,8 @@ class Feed:
     """Brings clients' rows to the devices, where everybody's are not there already."""
 
     def __init__(self, programs: Programs, dtype: DType) -> None:
-        self.programs, self.dtype = programs, dtype
+        self.programs = programs
+        self.dtype: DType = dtype
         self._reader = ThreadPoolExecutor(1, "polyfed-rows")
         self._begun: dict[bytes, Future[Fed]] = {}
         self._latest: dict[bool, tuple[bytes, Fed]] = {}
