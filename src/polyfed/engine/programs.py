@@ -66,6 +66,7 @@ class Programs:
         most = max(1, EVAL_BYTES // max(1, made))
         longest = {name: min(most, int(np.max(self.problem.federation.split(name).sizes))) for name in self.splits}
         read = example * min(EVAL_BLOCK, max(longest.values()))
+        self.method = self.everywhere(self.method)  # once: a vector of hyper-parameters has an entry per client
         self.measure_chunk = chunk_size(self.layout.rows, numbers, read, device, self.chunk)
         self.longest = longest
 
