@@ -150,7 +150,8 @@ class Population:
                 raise PolyfedError(f"column {name!r} has shape {values.shape}, expected one value per client")
         self.source = {"name": "population"} if source is None else source
         self._like: Pair | None = None
-        self._like = self.read(0)["train"]
+        x, y = self.read(0)["train"]
+        self._like = x[:0].copy(), y[:0].copy()
 
     @classmethod
     def of(cls, federation: Federation) -> Population:

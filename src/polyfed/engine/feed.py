@@ -36,7 +36,7 @@ class Feed:
         self.programs = programs
         self.dtype: DType = dtype
         self._reader = ThreadPoolExecutor(1, "polyfed-rows")
-        self._begun: dict[bytes, Future[Fed]] = {}
+        self._begun: dict[tuple[bool, bytes], Future[Fed]] = {}
         self._latest: dict[bool, tuple[bytes, Fed]] = {}
 
     @property
@@ -60,7 +60,7 @@ class Feed:
             return Fed(programs.placed(clients.reshape(-1)), programs.data, programs.splits)
         key = clients.tobytes()
         if test not in self._latest or self._latest[test][0] != key:
-            begun = None if test else self._begun.pop(key, None)
+            begun = self._begun.pop((test, key), None)
             self._latest[test] = key, self._read(clients, test) if begun is None else begun.result()
         return self._latest[test][1]
 
@@ -68,14 +68,14 @@ class Feed:
         """(devices, slots) clients without their rows."""
         return Fed(self.programs.placed(clients.reshape(-1)), self.programs.data, {})
 
-    def begin(self, clients: np.ndarray) -> None:
+    def begin(self, clients: np.ndarray, test: bool = False) -> None:
         """Read these clients' rows in a thread: they will be asked for next."""
-        key = clients.tobytes()
+        key = test, clients.tobytes()
         if not self.on_demand or key in self._begun:
             return
         while len(self._begun) >= AHEAD:
             self._begun.pop(next(iter(self._begun))).cancel()
-        self._begun[key] = self._reader.submit(self._read, clients, False)
+        self._begun[key] = self._reader.submit(self._read, clients, test)
 
     def _read(self, clients: np.ndarray, test: bool) -> Fed:
         programs = self.programs

@@ -214,13 +214,17 @@ class Streamed:
         """`function(rows, states)` of these clients in their order, in blocks; `rows` are those that it reads."""
         devices = self.layout.devices
         block = min(self._block, -(-len(clients) // devices))
-        prepares = self.programs.method.prepare is not None
-        for part in _slices(len(clients), block * devices):
-            some = np.resize(clients[part], (devices, block))  # the last block is filled up with clients of its own
-            fed = self._feed.of(some, rows == "all") if rows != "none" or prepares else self._feed.nothing(some)
+        reads = rows != "none" or self.programs.method.prepare is not None
+        parts = [clients[part] for part in _slices(len(clients), block * devices)]
+        for part, after in zip(parts, [*parts[1:], None], strict=True):
+            some = np.resize(part, (devices, block))  # the last block is filled up with clients of its own
+            fed = self._feed.of(some, rows == "all") if reads else self._feed.nothing(some)
             states = self._states(some, np.ones_like(some, bool), fed)
-            found = jax.device_get(function(fed, states))
-            yield jax.tree.map(lambda leaf, size=part.stop - part.start: leaf[:size], found)
+            found = function(fed, states)
+            if reads and after is not None:
+                self._feed.begin(np.resize(after, (devices, block)), rows == "all")
+            count = len(part)
+            yield jax.tree.map(lambda leaf, count=count: leaf[:count], jax.device_get(found))
 
     def _states(self, clients: np.ndarray, taken: np.ndarray, fed: Fed) -> State:
         """These clients' states on the devices, prepared if they are needed for the first time."""
