@@ -38,6 +38,8 @@ class Feed:
         self._reader = ThreadPoolExecutor(1, "polyfed-rows")
         self._begun: dict[tuple[bool, bytes], Future[Fed]] = {}
         self._latest: dict[bool, tuple[bytes, Fed]] = {}
+        if self.on_demand:
+            programs.data = programs.data._replace(seed=programs.everywhere(programs.data.seed))
 
     @property
     def on_demand(self) -> bool:
@@ -130,7 +132,8 @@ def gathered(problem: Problem, clients: np.ndarray, test: bool) -> dict[str, Any
 def _blank(devices: int, slots: int, room: int, like: tuple[np.ndarray, np.ndarray]) -> Any:
     """A shard to be filled in, with room for so many rows on each device."""
     x, y = (memory.empty((devices * room, *array.shape[1:]), array.dtype) for array in like)
-    return Shard(Examples(x, y), np.zeros(devices * slots, np.int32), np.zeros(devices * slots, np.int32))  # pyright: ignore[reportArgumentType]
+    starts, sizes = (np.zeros(devices * slots, np.int32) for _ in range(2))
+    return Shard(Examples(x, y), starts, sizes)  # pyright: ignore[reportArgumentType]
 
 
 def room_for(problem: Problem, split: str, slots: int) -> int:
