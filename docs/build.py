@@ -115,7 +115,7 @@ def scale(found: dict[str, Any], part: str) -> str:
         where = found["machine"]
         return (
             f"{where['cores']} cores, {where['memory_gib']} GiB, {where['device']} ({where['processor']}), "
-            f"JAX {where['jax']}, {where['date']}.\n"
+            f"JAX {where['jax']}, {where['date']}; load average {where['load']} at the start.\n"
         )
     if part == "populations":
         heads = ("clients", "ms a round", "ratio", "peak memory, MiB", "clients seen", "store, MiB", "checkpoint, MiB")
@@ -138,8 +138,8 @@ def scale(found: dict[str, Any], part: str) -> str:
                 row["axis"],
                 f"{row['values'][0]:,} to {row['values'][-1]:,}",
                 f"{1000 * row['seconds'][0]:.1f} to {1000 * row['seconds'][-1]:.1f}",
-                f"{1000 * row['fixed_seconds']:.2g} ms + {1e6 * row['slope']:.2g} µs each",
-                "none" if row["knee"] is None else f"{float(format(row['knee'], '.2g')):,.0f}",
+                f"{two_digits(1000 * row['fixed_seconds'])} ms + {two_digits(1e6 * row['slope'])} µs each",
+                "none" if row["knee"] is None else two_digits(row["knee"]),
                 f"{row['off_the_line']:.0%}",
             )
             for row in found["growth"]
@@ -155,6 +155,11 @@ def scale(found: dict[str, Any], part: str) -> str:
         for row in found["writers"]
     ]
     return table(("store", "states, GiB", "peak memory, GiB", "seconds of the round"), rows)
+
+
+def two_digits(number: float) -> str:
+    """Rounded to two digits, without an exponent."""
+    return f"{float(f'{number:.2g}'):,g}"
 
 
 def reproductions() -> str:

@@ -117,7 +117,7 @@ def draw(growths: Sequence[Growth], path: Path) -> Path:
         axes.set_ylabel("ms a round")
         axes.set_ylim(1000 * min(growth.seconds) / 3, 1000 * max(growth.seconds) * 3)
         for axis in (axes.xaxis, axes.yaxis):
-            axis.set_major_formatter(lambda value, _: f"{value:,.6g}")
+            axis.set_major_formatter(lambda value, _: f"{value:,.0f}" if value >= 1 else f"{value:g}")
             axis.set_minor_formatter(NullFormatter())
         axes.grid(True, which="major", color="#e5e5e5", linewidth=0.6)
         axes.legend(frameon=False, fontsize=8)

@@ -122,11 +122,12 @@ def as_dicts(points: Sequence[Point]) -> list[dict[str, Any]]:
 
 
 def this_machine() -> dict[str, Any]:
-    """Where and when figures were measured."""
+    """Where and when figures were measured, and what else the machine did: its load average over the last minute."""
     return {
         "date": datetime.now(UTC).date().isoformat(),
         "processor": platform.machine(),
         "cores": os.cpu_count(),
+        "load": round(os.getloadavg()[0], 1) if hasattr(os, "getloadavg") else None,
         "memory_gib": round(memory_bytes() / 2**30),
         "device": jax.devices()[0].device_kind,
         "jax": jax.__version__,
