@@ -98,6 +98,7 @@ def test_rows_in_memory_grow_with_the_clients_that_are_stored(monkeypatch) -> No
 def test_a_sample_is_measured_as_all_clients_are(problem, on_demand) -> None:
     options = {**OPTIONS, "rounds": 2, "participation": 3}
     everyone = pf.simulate(problem, METHODS["prepared"], store="device", **options)
+    assert "evaluated_clients" not in everyone.history
     places: list[tuple[pf.Problem, Store]] = [(problem, "device"), (problem, "host"), (on_demand, "host")]
     for data, store in places:
         found = pf.simulate(data, METHODS["prepared"], store=store, eval_clients=3, **options)
@@ -106,6 +107,7 @@ def test_a_sample_is_measured_as_all_clients_are(problem, on_demand) -> None:
         table, whole = found.evaluate("test"), everyone.evaluate("test").iloc[chosen]
         assert list(table["client"]) == list(whole["client"])
         np.testing.assert_allclose(table.iloc[:, 1:], whole.iloc[:, 1:], rtol=1e-12)
+        assert set(found.history["evaluated_clients"]) == {3}
         mean = found.history["personal_test_loss"].iloc[-1]
         assert mean == pytest.approx(whole["personal_loss"].mean(), rel=1e-12)
 

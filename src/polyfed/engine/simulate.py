@@ -164,6 +164,8 @@ def _row(simulation: Simulation, finetune: FineTune | None, distance: Distance |
         "seconds": simulation.seconds,
         "objective": float(np.mean(own["loss"] + own["ridge"])),
     }
+    if len(simulation.evaluated) < len(simulation.problem):
+        row["evaluated_clients"] = len(simulation.evaluated)
     if distance is not None:
         row |= distance(simulation.global_params)
     return row | _means(metrics) | _disparity(simulation, metrics)

@@ -91,7 +91,7 @@ def _curves(method: Method) -> dict[str, Any]:
     columns = {name for rows in by_round for row in rows.values() for name in row}
     axes = {name: [_exact(strict_average(_across(by_round, at, name))) for at in shared] for name in AXES}
     curves = {}
-    for name in sorted(columns - set(AXES)):
+    for name in sorted(columns - {*AXES, "evaluated_clients"}):
         key = _curve_key(name, method.deployed, columns)
         across = [_across(by_round, at, name) for at in shared]
         mean = [_short(strict_average(values)) for values in across]
