@@ -6,7 +6,7 @@ READY  := $(VENV)/.ready
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format docs torch fedjax browser clean
+.PHONY: help setup demo test lint format scale docs torch fedjax browser clean
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/make \1\t\2/'
@@ -34,6 +34,10 @@ lint: $(READY) ## ruff and pyright
 format: $(READY) ## rewrite the code in the project's format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+scale: $(READY) ## measure a million clients and what grows with what, and renew docs/scale.md; on a quiet machine
+	$(BIN)/polyfed bench scale --growth --writers --picture docs/images/scale.png --record docs/scale.json
+	$(BIN)/python docs/build.py
 
 docs: $(READY) ## renew the generated tables of the docs, check their links, run their examples
 	$(BIN)/python docs/build.py

@@ -92,7 +92,9 @@ def rewrite(page: Path, check: bool) -> Iterator[str]:
 
 
 def generated(name: str, up: str) -> str:
-    """The part called `run`, `tune`, `algorithms`, `reproductions`, or `algorithm.NAME`."""
+    """The part called `run`, `tune`, `algorithms`, `reproductions`, `scale.NAME` or `algorithm.NAME`."""
+    if name.startswith("scale."):
+        return scale(json.loads((DOCS / "scale.json").read_text()), name.removeprefix("scale."))
     if name == "reproductions":
         return reproductions()
     if name == "run":
@@ -104,6 +106,60 @@ def generated(name: str, up: str) -> str:
         rows = [(f"[`{key}`]({key}.md)", line) for key, line in lines.items()]
         return table(("name", "what it is"), rows)
     return fields_table(REGISTRY[name.removeprefix("algorithm.")], "hyper-parameter", up)
+
+
+def scale(found: dict[str, Any], part: str) -> str:
+    """What `polyfed bench scale` recorded: where, the populations, the growth, or the writers."""
+    mebi, gibi = 2**20, 2**30
+    if part == "machine":
+        where = found["machine"]
+        return (
+            f"{where['cores']} cores, {where['memory_gib']} GiB, {where['device']} ({where['processor']}), "
+            f"JAX {where['jax']}, {where['date']}; load average {where['load']} at the start.\n"
+        )
+    if part == "populations":
+        heads = ("clients", "ms a round", "ratio", "peak memory, MiB", "clients seen", "store, MiB", "checkpoint, MiB")
+        rows = [
+            (
+                f"{row['clients']:,}",
+                f"{1000 * row['round_seconds']:.1f}",
+                f"{row['ratio']:.2f}",
+                f"{row['peak_memory_bytes'] / mebi:,.0f}",
+                f"{row['seen']:,}",
+                f"{row['store_bytes'] / mebi:,.1f}",
+                f"{row['checkpoint_bytes'] / mebi:,.1f}",
+            )
+            for row in found["populations"]
+        ]
+        return table(heads, rows)
+    if part == "growth":
+        rows = [
+            (
+                row["axis"],
+                f"{row['values'][0]:,} to {row['values'][-1]:,}",
+                f"{1000 * row['seconds'][0]:.1f} to {1000 * row['seconds'][-1]:.1f}",
+                f"{two_digits(1000 * row['fixed_seconds'])} ms + {two_digits(1e6 * row['slope'])} µs each",
+                "none" if row["knee"] is None else two_digits(row["knee"]),
+                f"{row['off_the_line']:.0%}",
+            )
+            for row in found["growth"]
+        ]
+        return table(("against", "from, to", "ms a round", "line", "knee", "farthest from the line"), rows)
+    rows = [
+        (
+            f"`{row['store']}`",
+            f"{row['state_bytes'] / gibi:.2f}",
+            f"{row['peak_memory_bytes'] / gibi:.2f}",
+            f"{row['round_seconds']:.1f}",
+        )
+        for row in found["writers"]
+    ]
+    return table(("store", "states, GiB", "peak memory, GiB", "seconds of the round"), rows)
+
+
+def two_digits(number: float) -> str:
+    """Rounded to two digits, without an exponent."""
+    return f"{float(f'{number:.2g}'):,g}"
 
 
 def reproductions() -> str:

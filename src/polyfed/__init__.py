@@ -1,7 +1,7 @@
 """polyfed: personalized federated learning."""
 
 from polyfed import algorithms, data, models
-from polyfed.data import Federation
+from polyfed.data import Federation, Population
 from polyfed.diagnostics import consensus
 from polyfed.engine import Bernoulli, FineTune, Result, simulate
 from polyfed.errors import PolyfedError
@@ -21,6 +21,7 @@ __all__ = [
     "InverseStep",
     "Newcomers",
     "PolyfedError",
+    "Population",
     "Problem",
     "Result",
     "Tuning",

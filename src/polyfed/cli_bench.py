@@ -1,10 +1,10 @@
-"""The commands `polyfed bench engine`, `convex`, `methods` and `neural`."""
+"""The commands `polyfed bench engine`, `convex`, `methods`, `neural` and `scale`."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.table import Table
@@ -106,3 +106,56 @@ def bench_neural_command(
         shown = ("-" if figure is None else f"{figure:.3g}" for figure in figures)
         table.add_row(row["work"], str(row["chunk"]), f"{row['round_seconds']:.3g}", row.get("peer", "-"), *shown)
     out.print(table)
+
+
+@bench_app.command("scale")
+def bench_scale_command(
+    clients: Annotated[list[int] | None, typer.Option(help="Clients in the population; may be repeated.")] = None,
+    repeat: Annotated[int, typer.Option(help="Repetitions of each measurement.")] = 20,
+    growth: Annotated[bool, typer.Option(help="Also against cohort, local steps, parameters and clients.")] = False,
+    writers: Annotated[bool, typer.Option(help="Also the memory of 539 clients' CNNs, which takes minutes.")] = False,
+    picture: Annotated[
+        Path | None, typer.Option("--picture", "-p", help="Draw the growth to a .png, .svg or .pdf.")
+    ] = None,
+    record: Annotated[Path | None, typer.Option(help="Also write the figures to this JSON file.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Rounds of 100 clients out of 1,000 to 1,000,000 whose rows are generated: time, memory, store and checkpoint."""
+    from polyfed.bench import bench_growth, bench_scale, bench_writers
+    from polyfed.bench.growth import draw
+    from polyfed.bench.scale import POPULATIONS, as_dicts, this_machine
+    from polyfed.files import write_text
+
+    found: dict[str, Any] = {
+        "machine": this_machine(),
+        "populations": as_dicts(bench_scale(clients or POPULATIONS, repeat)),
+    }
+    if growth or picture is not None:
+        grown = bench_growth(max(1, repeat // 2))
+        found["growth"] = [one.as_dict() for one in grown]
+        if picture is not None:
+            draw(grown, picture)
+    if writers:
+        found["writers"] = [bench_writers(store) for store in ("host", "disk")]
+    if record is not None:
+        write_text(record, json.dumps(found, indent=1) + "\n")
+    if as_json:
+        print(json.dumps(found, indent=1))
+        return
+    table = Table(
+        "clients", "ms/round", "ratio", "peak MiB", "seen", "store MiB", "checkpoint MiB", box=None, pad_edge=False
+    )
+    for row in found["populations"]:
+        sizes = (f"{row[name] / 2**20:,.0f}" for name in ("peak_memory_bytes", "store_bytes", "checkpoint_bytes"))
+        peak, store, saved = sizes
+        times = (f"{1000 * row['round_seconds']:.3g}", f"{row['ratio']:.3f}")
+        table.add_row(f"{row['clients']:,}", *times, peak, f"{row['seen']:,}", store, saved)
+    out.print(table)
+    for row in found.get("growth", []):
+        line = f"{row['axis']}: {1000 * row['fixed_seconds']:.3g} ms + {1e6 * row['slope']:.3g} us x {row['axis']}"
+        knee = "" if row["knee"] is None else f", knee at {row['knee']:,.3g}"
+        out.print(f"{line}{knee}; at most {row['off_the_line']:.0%} off the line", highlight=False)
+    for row in found.get("writers", []):
+        used, states = (row[name] / 2**30 for name in ("peak_memory_bytes", "state_bytes"))
+        what = f"{row['clients']} CNNs of {row['parameters']:,} parameters, store {row['store']}"
+        out.print(f"{what}: {states:.2f} GiB of states, peak {used:.2f} GiB", highlight=False)

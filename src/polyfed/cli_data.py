@@ -92,9 +92,11 @@ def data_info(
 ) -> None:
     """Describe a config's data: clients, rows, label skew, feature shift; as a picture too."""
     from polyfed.config import read_config
-    from polyfed.data import picture
+    from polyfed.data import Federation, picture
 
     federation = read_config(config, change or [], data_only=True).federation
+    if not isinstance(federation, Federation):
+        federation.summary()  # says why there is none
     drawn = None if drawing is None else picture(federation, drawing)
     summary = federation.summary()
     if as_json:

@@ -52,7 +52,7 @@ class Config:
     shared: dict[str, Any] = field(default_factory=dict)
     tune: TunePlan | None = None
     _problem: Problem | None = None
-    _federation: data.Federation | None = None
+    _federation: data.Federation | data.Population | None = None
 
     @property
     def problem(self) -> Problem:
@@ -96,7 +96,7 @@ class Config:
         return {"data": source, "problem": problem, "algorithm": algorithm, "run": as_table(self.run)}
 
     @property
-    def federation(self) -> data.Federation:
+    def federation(self) -> data.Federation | data.Population:
         """The data that [data] describes."""
         if self._federation is None:
             options = dict(self.data)
@@ -296,11 +296,11 @@ def _apply(sections: dict[str, Any], change: str) -> None:
     place[parts[-1]] = value
 
 
-def _natural_loss(federation: data.Federation) -> str:
+def _natural_loss(federation: data.Federation | data.Population) -> str:
     """The loss that fits the targets: softmax for classes, logistic for +-1, squared for real numbers."""
     if federation.classes is not None:
         return "softmax"
-    return "logistic" if set(map(float, set(federation.train.y.ravel()[:1000].tolist()))) <= {-1.0, 1.0} else "squared"
+    return "logistic" if set(map(float, set(federation.some_targets.tolist()))) <= {-1.0, 1.0} else "squared"
 
 
 def _defaults(function: Any) -> dict[str, Any]:

@@ -43,19 +43,23 @@ def share_better(values: np.ndarray, than: np.ndarray, metric: str) -> float | N
     return float(np.mean(better[both]))
 
 
-def summarize(problem: Problem, metrics: Metrics, weights: np.ndarray | None = None) -> dict[str, Any]:
-    """The figures of a summary: every model on every split over all clients, and the shares of clients better off.
+def summarize(
+    problem: Problem, metrics: Metrics, weights: np.ndarray | None = None, clients: np.ndarray | None = None
+) -> dict[str, Any]:
+    """The figures of a summary: every model on every split over the clients, and the shares of clients better off.
 
-    `weights` are the clients' shares of the server's averages.
+    `weights` are all clients' shares of the server's averages; `clients` are those that were measured, by default all.
 
     Better off is judged by the loss's metric of the deployed model on test rows (training rows where there are none).
     """
     federation, metric = problem.federation, problem.loss.metric_name
-    rows = np.asarray(federation.train.sizes)
+    everyone = np.arange(len(problem))
+    clients = everyone if clients is None else clients
+    rows = federation.train.sizes[clients]
     models = {
         model: {
             split: {
-                name: spread(values, np.asarray(federation.split(split).sizes), name) | fairness.disparity(values, rows)
+                name: spread(values, federation.split(split).sizes[clients], name) | fairness.disparity(values, rows)
                 for name, values in found.items()
                 if name != "ridge"
             }
@@ -72,33 +76,45 @@ def summarize(problem: Problem, metrics: Metrics, weights: np.ndarray | None = N
 
     return {
         "models": models,
-        "attention": None if weights is None else fairness.attention(weights, rows),
+        "attention": None if weights is None else fairness.attention(weights, federation.train.sizes),
         "better_than_alone": better("alone"),
         "better_than_global": better("global"),
-        "figure": f"{metric} of the model that each client deploys, on its own {split} rows, at the last round, "
-        f"over all {len(problem)} clients",
+        "figure": f"{metric} of the model that each client deploys, on its own {split} rows, at the last round, over "
+        + who(len(clients), len(problem)),
     }
 
 
+def who(measured: int, population: int) -> str:
+    """Which clients a figure is about, in words."""
+    if measured == population:
+        return f"all {population} clients"
+    return f"{measured} of {population} clients, a sample that the run's seed drew"
+
+
 def client_rows(
-    problem: Problem, metrics: Metrics, own_share: np.ndarray | None, weights: np.ndarray | None = None
+    problem: Problem,
+    metrics: Metrics,
+    own_share: np.ndarray | None,
+    weights: np.ndarray | None = None,
+    clients: np.ndarray | None = None,
 ) -> list[dict[str, Any]]:
-    """A row per client, None where not measured.
+    """A row per measured client (by default all), None where not measured.
 
     Sizes, the share of its own model in what it deploys, its share of the server's averages, and every metric of every
-    model.
+    model. `weights` are all clients'.
     """
     federation = problem.federation
-    sizes = {f"{split}_rows": federation.split(split).sizes for split in ("train", "validation", "test")}
-    columns: dict[str, Any] = {"client": federation.clients, **sizes}
-    columns["own_share"] = [None] * len(problem) if own_share is None else own_share
-    columns["server_weight"] = [None] * len(problem) if weights is None else weights
+    clients = np.arange(len(problem)) if clients is None else clients
+    sizes = {f"{split}_rows": federation.split(split).sizes[clients] for split in ("train", "validation", "test")}
+    columns: dict[str, Any] = {"client": [federation.clients[client] for client in clients.tolist()], **sizes}
+    columns["own_share"] = [None] * len(clients) if own_share is None else own_share
+    columns["server_weight"] = [None] * len(clients) if weights is None else weights[clients]
     for model in MODELS:
         for split, found in metrics.get(model, {}).items():
             for metric, values in found.items():
                 if metric != "ridge":
                     columns[f"{model}_{split}_{metric}"] = values
-    return [{name: _plain(column[i]) for name, column in columns.items()} for i in range(len(problem))]
+    return [{name: _plain(column[i]) for name, column in columns.items()} for i in range(len(clients))]
 
 
 def _plain(value: Any) -> Any:

@@ -6,7 +6,7 @@ import json
 import math
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self, TextIO
@@ -20,7 +20,7 @@ from polyfed.engine import checkpoint as checkpoints
 from polyfed.engine.participation import Bernoulli
 from polyfed.engine.result import Result
 from polyfed.engine.simulate import simulate
-from polyfed.engine.simulation import Metrics, Simulation
+from polyfed.engine.simulation import Metrics, Simulation, evaluated_clients
 from polyfed.engine.tensors import save_rows, save_tree
 from polyfed.errors import PolyfedError
 from polyfed.files import write_csv, write_text
@@ -136,6 +136,7 @@ def _run_one(
             devices=settings.devices,
             chunk=settings.chunk,
             store=settings.store,  # pyright: ignore[reportArgumentType]
+            eval_clients=settings.eval_clients,
             finetune=finetune,
             adapt_on_test=settings.adapt_on_test,
             progress=on_progress,
@@ -167,8 +168,14 @@ def _simulate(config: Config, *arguments: Any, **options: Any) -> Result:
 
 
 def _alone(config: Config, seed: int, options: Options) -> Metrics:
-    """{"alone": metrics} of every client on its own; nothing where that diverged, as it would flatter the others."""
-    settings, method = config.run, config.local
+    """{"alone": metrics} of every client that is evaluated, on its own.
+
+    Nothing where that diverged, as it would flatter the others. What a client does alone depends on no other, so where
+    a sample is evaluated, no other is trained.
+    """
+    settings, method, problem = config.run, config.local, config.problem
+    if settings.eval_clients is not None:
+        problem = problem.select(evaluated_clients(len(problem), settings.eval_clients, seed))
     rounds = 1 if method.mixture else settings.rounds  # pure local models are there before the first
 
     def on_progress(simulation: Simulation, row: dict[str, Any] | None) -> None:
@@ -177,7 +184,7 @@ def _alone(config: Config, seed: int, options: Options) -> Metrics:
 
     result = _simulate(
         config,
-        config.problem,
+        problem,
         method,
         rounds=rounds,
         seed=seed,
@@ -248,7 +255,9 @@ class Journal:
                 shutil.rmtree(self.folder / name, ignore_errors=True)
             write_text(self.folder / "config.toml", tomlkit.dumps(resolved))
             rounds = [row["round"] for row in self.past]
-            self.shares = ShareLog(self.folder, self.config.problem.federation.clients, rounds)
+            names: Sequence[str] = self.config.problem.federation.clients
+            measured = evaluated_clients(len(names), self.config.run.eval_clients, self.seed)
+            self.shares = ShareLog(self.folder, [names[int(client)] for client in measured], rounds)
             self.file = (self.folder / "metrics.jsonl").open("w")
             for row in self.past:
                 self.write(row)
@@ -269,10 +278,10 @@ def _deployed(row: dict[str, Any], method: Method) -> dict[str, Any]:
 
 
 def _write_outcome(folder: Path, config: Config, method: Method, result: Result, metrics: Metrics, order: int) -> None:
-    simulation, problem = result.simulation, config.problem
+    simulation, problem, clients = result.simulation, config.problem, result.simulation.evaluated
     shares = None if method.finetune else simulation.own_share
     weights = simulation.server_weights
-    write_csv(folder / "clients.csv", evaluate.client_rows(problem, metrics, shares, weights))
+    write_csv(folder / "clients.csv", evaluate.client_rows(problem, metrics, shares, weights, clients))
     if config.run.save_models:
         _write_models(folder / "models", simulation)
         finetune = config.finetune(method.algorithm) if method.finetune else None
@@ -284,6 +293,7 @@ def _write_outcome(folder: Path, config: Config, method: Method, result: Result,
         "seed": simulation.seed,
         "rounds": simulation.round,
         "clients": len(problem),
+        "evaluated_clients": len(clients),
         "parameters": simulation.parameters,
         "dtype": simulation.dtype,
         "iterations": simulation.iterations,
@@ -298,7 +308,7 @@ def _write_outcome(folder: Path, config: Config, method: Method, result: Result,
         "excluded": simulation.excluded,
         "diverged": result.diverged is not None,
         "adapted_on_test": adapts_on_test(simulation, method),
-        **evaluate.summarize(problem, metrics, weights),
+        **evaluate.summarize(problem, metrics, weights, clients),
     }
     write_text(folder / "summary.json", json.dumps(plain(summary), indent=1) + "\n")
 
@@ -310,13 +320,16 @@ def adapts_on_test(simulation: Simulation, method: Method) -> bool:
 
 
 def _write_models(folder: Path, simulation: Simulation) -> None:
-    """models/global.safetensors, and models/personal.safetensors with a leading client axis where clients differ."""
+    """models/global.safetensors and, where clients differ, models/personal.safetensors: its first axis is the clients.
+
+    Those that were evaluated, in the order of clients.csv.
+    """
     folder.mkdir(exist_ok=True)
     shared = simulation.global_params
     if shared is not None:
         save_tree(folder / "global.safetensors", shared)
     if simulation.personalizes:
-        save_rows(folder / "personal.safetensors", simulation.personal_blocks(), len(simulation.problem))
+        save_rows(folder / "personal.safetensors", simulation.personal_blocks(), len(simulation.evaluated))
 
 
 def plain(value: Any) -> Any:

@@ -13,9 +13,9 @@ import numpy as np
 from polyfed.errors import PolyfedError, suggestion
 
 if TYPE_CHECKING:
-    from polyfed.data import Federation
+    from polyfed.data import Federation, Population
 
-Targets = tuple[np.ndarray, np.ndarray, np.ndarray]
+Convert = Callable[[np.ndarray], np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -26,10 +26,10 @@ class Loss:
     value: Callable[[jax.Array, jax.Array], jax.Array]
     metric_name: str
     metric: Callable[[jax.Array, jax.Array], jax.Array]
-    outputs: Callable[[Federation], int | None]
+    outputs: Callable[[Federation | Population], int | None]
     """The width of the model's output layer; None: one number per example, without an axis."""
-    targets: Callable[[Federation], Targets]
-    """The targets of the three splits as the loss wants them, or an error that names the label."""
+    targets: Callable[[Federation | Population], Convert]
+    """What makes a federation's targets into those that the loss wants, or an error that names the label."""
 
 
 def _softmax(logits: jax.Array, label: jax.Array) -> jax.Array:
@@ -74,22 +74,21 @@ def _squared_error(output: jax.Array, target: jax.Array) -> jax.Array:
     return residual if residual.ndim == 1 else jnp.sum(residual, axis=tuple(range(1, residual.ndim)))
 
 
-def _splits(federation: Federation) -> Targets:
-    return federation.train.y, federation.validation.y, federation.test.y
-
-
-def _class_targets(federation: Federation) -> Targets:
+def _class_targets(federation: Federation | Population) -> Convert:
     if federation.classes is None:
+        binary = bool(np.isin(federation.some_targets, (-1, 1)).all())
         raise PolyfedError(
             "loss 'softmax' needs class labels 0, 1, ...; this federation's targets are "
-            + ("+-1: use loss 'logistic'" if _is_binary(federation) else "real numbers: use loss 'squared'")
+            + ("+-1: use loss 'logistic'" if binary else "real numbers: use loss 'squared'")
         )
-    train, validation, test = (y.astype(np.int32, copy=False) for y in _splits(federation))
-    return train, validation, test
+    return lambda y: y.astype(np.int32, copy=False)
 
 
-def _binary_targets(federation: Federation) -> Targets:
-    values = np.unique(np.concatenate([np.unique(y) for y in _splits(federation)]))
+def _binary_targets(federation: Federation | Population) -> Convert:
+    """+-1. Of two labels the larger is +1, which takes a look at all; those of a population must be 0 and 1, or +-1."""
+    values = federation.label_values()
+    if values is None:
+        return _known_signs
     if len(values) > 2:
         shown = ", ".join(f"{v:g}" for v in values[:5])
         raise PolyfedError(
@@ -99,21 +98,21 @@ def _binary_targets(federation: Federation) -> Targets:
         positive = 1
     else:
         positive = values[-1]
-    train, validation, test = (np.where(y == positive, 1.0, -1.0) for y in _splits(federation))
-    return train, validation, test
+    return lambda y: np.where(y == positive, 1.0, -1.0)
 
 
-def _real_targets(federation: Federation) -> Targets:
-    train, validation, test = (y.astype(np.float64) if y.dtype.kind != "f" else y for y in _splits(federation))
-    return train, validation, test
+def _known_signs(y: np.ndarray) -> np.ndarray:
+    for label in y[~np.isin(y, (-1, 0, 1))][:1]:
+        raise PolyfedError(f"loss 'logistic' on a population needs labels -1 and 1 or 0 and 1, found {label:g}")
+    return np.where(y == 1, 1.0, -1.0)
 
 
-def _is_binary(federation: Federation) -> bool:
-    return bool(np.isin(federation.train.y, (-1, 1)).all())
+def _real_targets(federation: Federation | Population) -> Convert:
+    return lambda y: y.astype(np.float64) if y.dtype.kind != "f" else y
 
 
-def _real_outputs(federation: Federation) -> int | None:
-    shape = federation.train.y.shape[1:]
+def _real_outputs(federation: Federation | Population) -> int | None:
+    shape = federation.like.y.shape[1:]
     return int(shape[0]) if shape else None
 
 

@@ -7,20 +7,20 @@ from typing import Any
 
 import numpy as np
 
-from polyfed.data import Federation
+from polyfed.data import Federation, Population
 from polyfed.errors import PolyfedError, suggestion
 
 
-def _inverse_size(federation: Federation) -> np.ndarray:
+def _inverse_size(federation: Federation | Population) -> np.ndarray:
     """m / (m + n_i) with m the median size: a client with few rows leans on the others."""
     sizes = np.asarray(federation.train.sizes, np.float64)
     return np.median(sizes) / (np.median(sizes) + sizes)
 
 
-RULES: dict[str, Callable[[Federation], np.ndarray]] = {"inverse_size": _inverse_size}
+RULES: dict[str, Callable[[Federation | Population], np.ndarray]] = {"inverse_size": _inverse_size}
 
 
-def mixing_weights(alpha: Any, federation: Federation, owner: str = "alpha") -> np.ndarray:
+def mixing_weights(alpha: Any, federation: Federation | Population, owner: str = "alpha") -> np.ndarray:
     """alpha_i of every client, in [0, 1].
 
     `alpha` is a number, a list with one for each client, the name of a column of the federation, the name of a rule
@@ -31,9 +31,9 @@ def mixing_weights(alpha: Any, federation: Federation, owner: str = "alpha") -> 
 
 def client_values(
     given: Any,
-    federation: Federation,
+    federation: Federation | Population,
     owner: str,
-    rules: Mapping[str, Callable[[Federation], np.ndarray]] | None = None,
+    rules: Mapping[str, Callable[[Federation | Population], np.ndarray]] | None = None,
     high: float = float("inf"),
 ) -> np.ndarray:
     """Every client's value of a hyper-parameter, from 0 to `high`."""

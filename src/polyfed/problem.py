@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from polyfed import randomness, reference, trees
-from polyfed.data import Federation
+from polyfed.data import Federation, Population
 from polyfed.errors import PolyfedError
 from polyfed.losses import get_loss
 from polyfed.memory import aligned
@@ -48,7 +48,7 @@ class Problem:
 
     def __init__(
         self,
-        federation: Federation,
+        federation: Federation | Population,
         model: Architecture | Model | tuple[Callable[..., Any], ...],
         loss: str = "softmax",
         l2: float = 0.0,
@@ -59,7 +59,10 @@ class Problem:
         self.federation = federation
         self.loss = get_loss(loss)
         self.l2 = float(l2)
-        self._targets: dict[str, np.ndarray] = dict(zip(SPLITS, self.loss.targets(federation), strict=True))
+        self._convert = self.loss.targets(federation)
+        self._targets: dict[str, np.ndarray] = {}
+        if isinstance(federation, Federation):
+            self._targets = {split: self._convert(federation.split(split).y) for split in SPLITS}
         if isinstance(model, Model):
             self.model = model
         elif isinstance(model, tuple):
@@ -82,13 +85,17 @@ class Problem:
     def __len__(self) -> int:
         return len(self.federation)
 
+    def select(self, clients: Sequence[int] | np.ndarray) -> Problem:
+        """The same problem of these clients alone (positions), in memory."""
+        return Problem(self.federation.select(clients), self.model, self.loss.name, self.l2)
+
     @cached_property
     def notes(self) -> list[str]:
         """What a reader of the results should know of the data: labels that stand for others, files that differ."""
         notes, source = self.federation.notes, self.federation.source
         if self.loss.name == "logistic" and "labels" not in source:
-            values = np.unique(np.concatenate([self.federation.split(split).y for split in SPLITS]))
-            if not set(values) <= {-1, 1} and len(values) == 2:
+            values = self.federation.label_values()
+            if values is not None and not set(values) <= {-1, 1} and len(values) == 2:
                 notes = [*notes, f"labels {values[0]:g} -> -1, {values[1]:g} -> +1"]
         return notes
 
@@ -99,13 +106,8 @@ class Problem:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A digest of all the data: names, rows, splits."""
-        digest = hashlib.blake2b("\0".join(self.federation.clients).encode(), digest_size=16)
-        for split in SPLITS:
-            part = self.federation.split(split)
-            for array in (part.offsets, part.x, part.y):
-                digest.update(np.ascontiguousarray(array).data)
-        return digest.hexdigest()
+        """A digest of the data: names, rows, splits."""
+        return self.federation.digest()
 
     @cached_property
     def model_fingerprint(self) -> str:
@@ -140,8 +142,14 @@ class Problem:
 
         They are aligned, so that a CPU device uses them as they are: all devices of the process share one copy.
         """
-        x, y = self.federation.split(split).x, self._targets[split]
+        x = self.federation.split(split).x
+        y = self._targets[split]
         return aligned(x, _cast(x[:0]).dtype), aligned(y, _cast(y[:0]).dtype)
+
+    def as_examples(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Some rows of the federation as inputs and targets, in the precision that is in force."""
+        self._check_ids(x)
+        return _cast(x), _cast(self._convert(y))
 
     def batch_loss(self, params: Params, examples: Examples, batch: Batch) -> jax.Array:
         """The weighted mean loss over a batch, without the ridge."""
@@ -208,40 +216,38 @@ class Problem:
         return self._references.get(_reference_key(alpha, plm_tolerance))
 
     def _objective(self, client: str, split: str) -> Objective:
-        index, part = self.federation.index(client), self.federation.split(split)
-        rows = slice(part.offsets[index], part.offsets[index + 1])
-        if rows.start == rows.stop:
+        index = self.federation.index(client)
+        x, y = self.as_examples(*self.federation.split(split).of(index))
+        if not (count := len(y)):
             raise PolyfedError(f"client '{client}' has no {split} rows")
-        count = int(rows.stop - rows.start)
-        examples = Examples(jnp.asarray(_cast(part.x[rows])), jnp.asarray(_cast(self._targets[split][rows])))
+        examples = Examples(jnp.asarray(x), jnp.asarray(y))
         zero = jnp.asarray(0)
         return Objective(self, examples, zero, jnp.asarray(count), count, jnp.asarray(index), zero, jax.random.key(0))
 
     def example(self) -> jax.ShapeDtypeStruct:
         """The shape of a batch of two examples, as the model sees it."""
-        dtype = _cast(self.federation.train.x[:0]).dtype
+        dtype = _cast(self.federation.like.x).dtype
         shape = (2, *self.federation.feature_shape)
         return jax.ShapeDtypeStruct(shape, jnp.result_type(float) if dtype == np.uint8 else dtype)
 
     @property
     def _positions(self) -> tuple[int, ...]:
         """(length,) where a row has a label for each of its positions, else ()."""
-        return self._targets["train"].shape[1:] if self.loss.name == "softmax" else ()
+        return self.federation.like.y.shape[1:] if self.loss.name == "softmax" else ()
 
     def _check_tokens(self) -> None:
         """A model of token ids must know all of the data's."""
+        kind = self.federation.like.x.dtype
+        if self.model.tokens is not None and (kind.kind not in "iu" or kind == np.uint8):
+            raise PolyfedError(f"the model reads token ids, whole numbers; this data's examples are {kind}")
+        for split in SPLITS if isinstance(self.federation, Federation) else ():
+            self._check_ids(self.federation.split(split).x)
+
+    def _check_ids(self, x: np.ndarray) -> None:
         known = self.model.tokens
-        if known is None:
-            return
-        for split in SPLITS:
-            x = self.federation.split(split).x
-            if x.dtype.kind not in "iu" or x.dtype == np.uint8:
-                raise PolyfedError(f"the model reads token ids, whole numbers; this data's examples are {x.dtype}")
-            if x.size and (x.min() < 0 or x.max() >= known):
-                found = x.max() if x.max() >= known else x.min()
-                raise PolyfedError(
-                    f"the data has the token id {found}, the model knows 0 to {known - 1}: set vocabulary"
-                )
+        if known is not None and x.size and (x.min() < 0 or x.max() >= known):
+            found = x.max() if x.max() >= known else x.min()
+            raise PolyfedError(f"the data has the token id {found}, the model knows 0 to {known - 1}: set vocabulary")
 
     def _check_output(self) -> None:
         """The model must give the loss the shape that it reads."""

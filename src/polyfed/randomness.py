@@ -26,6 +26,7 @@ class Purpose(IntEnum):
     PREPARE = 3
     FINETUNE = 4
     SERVER = 5
+    EVALUATE = 6
 
 
 def client_ids(names: Sequence[str]) -> np.ndarray:

@@ -31,6 +31,8 @@ class RunSettings:
     """"float32" or "float64" """
     eval_every: int = 5
     """rounds between evaluations"""
+    eval_clients: int | None = None
+    """evaluate so many clients, a fixed sample drawn by the seed; by default all"""
     checkpoint_every: int = 10
     """rounds between checkpoints"""
     alone: bool = True
@@ -75,6 +77,8 @@ def run_settings(section: dict[str, Any], where: str) -> RunSettings:
     for key, low in (("rounds", 1), ("eval_every", 1), ("checkpoint_every", 1), ("finetune_steps", 0)):
         if getattr(settings, key) < low:
             raise PolyfedError(f"{where}: run.{key} must be at least {low}, found {getattr(settings, key)}")
+    if settings.eval_clients is not None and settings.eval_clients < 1:
+        raise PolyfedError(f"{where}: run.eval_clients must be at least 1, found {settings.eval_clients}")
     batch = settings.finetune_batch
     if batch != "full" and (isinstance(batch, str) or batch < 1):
         raise PolyfedError(f"{where}: run.finetune_batch must be a whole number above 0 or 'full', found {batch!r}")

@@ -108,7 +108,7 @@ class APFL(Algorithm):
         alpha = mixture.weights(self, problem)
         if isinstance(self.alpha, str) and self.alpha in RULES and self.alpha not in problem.federation.columns:
             alpha = 1 - alpha  # a rule says how much a client leans on the global model
-        if self.adaptive != "off" and self.alpha_on == "validation" and not problem.federation.validation.y.size:
+        if self.adaptive != "off" and self.alpha_on == "validation" and not problem.federation.validation.rows:
             raise PolyfedError(f"{self.name}: alpha_on = 'validation' needs validation rows, and the data has none")
         changes: dict[str, Any] = {"alpha": mixture.compact(alpha)}
         if self.output == "weighted" and self.output_offset is None:

@@ -2,7 +2,17 @@
 
 from polyfed.bench.convex import bench_convex
 from polyfed.bench.engine import bench_engine
+from polyfed.bench.growth import bench_growth
 from polyfed.bench.methods import bench_methods
 from polyfed.bench.neural import bench_neural
+from polyfed.bench.scale import bench_scale, bench_writers
 
-__all__ = ["bench_convex", "bench_engine", "bench_methods", "bench_neural"]
+__all__ = [
+    "bench_convex",
+    "bench_engine",
+    "bench_growth",
+    "bench_methods",
+    "bench_neural",
+    "bench_scale",
+    "bench_writers",
+]

@@ -107,7 +107,8 @@ def _seconds(run: Callable[[int], Any], rounds: int) -> float:
 
 def _clients(problem: pf.Problem) -> Rows:
     """(a, b) of every client, with labels b = +-1."""
-    train, targets = problem.federation.train, problem.loss.targets(problem.federation)[0]
+    train = problem.federation.train
+    targets = problem.loss.targets(problem.federation)(train.y)
     cuts = train.offsets[1:-1]
     return list(zip(np.split(train.x.astype(np.float64), cuts), np.split(targets, cuts), strict=True))
 

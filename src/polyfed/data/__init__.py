@@ -1,6 +1,7 @@
 """Data: federations, partitions, and the sources that a config or `load` can name.
 
 federation.py  Federation and Split          arrays.py, tables.py, folder.py  own data
+population.py  Population: rows on demand    npy.py                           own data of many clients
 partition.py   sharing rows out over clients  storage.py                       the saved file
 power_law.py   FedBC's partition              summary.py                       sizes, skew and shift
 synthetic.py, quadratics.py, sines.py, digits.py                               embedded sources
@@ -27,6 +28,7 @@ from polyfed.data.mnist import emnist, fashion_mnist, mnist, mnist_by_writer
 from polyfed.data.options import check_options, choice, option_names
 from polyfed.data.partition import partition
 from polyfed.data.picture import picture
+from polyfed.data.population import Population
 from polyfed.data.power_law import fedbc_classes
 from polyfed.data.quadratics import quadratics
 from polyfed.data.shakespeare import shakespeare
@@ -35,6 +37,7 @@ from polyfed.data.synthetic import synthetic
 
 __all__ = [
     "Federation",
+    "Population",
     "Split",
     "cifar10",
     "digits",
@@ -58,7 +61,7 @@ __all__ = [
 ]
 
 
-def sources() -> dict[str, tuple[str, Callable[..., Federation]]]:
+def sources() -> dict[str, tuple[str, Callable[..., Federation | Population]]]:
     """Every source by name: (what it is, the function that makes it)."""
     return {
         "synthetic": ("synthetic(alpha, beta) of Li et al.: clients' models and inputs drift apart", synthetic),
@@ -78,12 +81,16 @@ def sources() -> dict[str, tuple[str, Callable[..., Federation]]]:
         "parquet": ("a Parquet file with a client column", Federation.from_parquet),
         "folder": ("a folder with one CSV, Parquet or npz file per client", Federation.from_folder),
         "npz": ("an npz file with an array of client names", Federation.from_npz),
+        "npy": (
+            "a folder with x.npy, y.npy and offsets.npy, of which only the rows in use are read",
+            Population.from_npy,
+        ),
         "huggingface": ("a Hugging Face dataset with a client column", huggingface),
         "federation": ("a federation that was saved to a file", Federation.load),
     }
 
 
-def load(name: str, /, **options: Any) -> Federation:
+def load(name: str, /, **options: Any) -> Federation | Population:
     """The federation of a named source; an unknown name or option is refused with the nearest known one."""
     function = sources()[choice("data source", name, sources())][1]
     known, required = option_names(function)

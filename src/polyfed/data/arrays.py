@@ -39,7 +39,7 @@ def from_arrays(
     parts = PARTS if explicit else ("rows",)
     # Part by part, client by client: one flat order in which every part is a contiguous block.
     pairs = [
-        _pair(_part(entry, part, name), name, part)
+        None if (pair := _part(entry, part, name)) is None else as_pair(pair, name, part)
         for part in parts
         for name, entry in zip(names, entries, strict=True)
     ]
@@ -102,10 +102,9 @@ def _part(entry: Any, part: str, name: str) -> Any:
     return entry.get(part)
 
 
-def _pair(pair: Any, name: str, part: str) -> tuple[np.ndarray, np.ndarray] | None:
+def as_pair(pair: Any, name: str, part: str) -> tuple[np.ndarray, np.ndarray]:
+    """A client's rows of a part as (X, y), checked."""
     what = f"client {name!r}" + ("" if part == "rows" else f", {part}")
-    if pair is None:
-        return None
     if not isinstance(pair, tuple | list) or len(pair) != 2:
         raise PolyfedError(f"{what} must be a pair (X, y), found {type(pair).__name__}")
     x, y = _features(pair[0], f"X of {what}"), as_targets(pair[1], f"y of {what}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -42,6 +43,11 @@ class Split:
     def sizes(self) -> np.ndarray:
         """Rows per client."""
         return np.diff(self.offsets)
+
+    @property
+    def rows(self) -> int:
+        """The rows of all clients together."""
+        return len(self.y)
 
     def of(self, client: int) -> tuple[np.ndarray, np.ndarray]:
         """(x, y) of one client, as views."""
@@ -109,6 +115,20 @@ class Federation:
         """The shape of one example."""
         return self.train.x.shape[1:]
 
+    @property
+    def like(self) -> Split:
+        """No rows, in the shape and type of all."""
+        return Split(self.train.x[:0], self.train.y[:0], np.zeros(1, np.int64))
+
+    @property
+    def some_targets(self) -> np.ndarray:
+        """The first few training targets."""
+        return self.train.y.ravel()[:1000]
+
+    def label_values(self) -> np.ndarray:
+        """The different targets that there are, in ascending order."""
+        return np.unique(np.concatenate([np.unique(self.split(part).y) for part in PARTS]))
+
     def index(self, name: str) -> int:
         """The position of a client."""
         if name not in self.clients:
@@ -120,6 +140,10 @@ class Federation:
         if name not in PARTS:
             raise PolyfedError(f"there is no split {name!r}{suggestion(str(name), PARTS)}")
         return getattr(self, name)
+
+    def read(self, client: int) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+        """One client's rows in every part."""
+        return {part: self.split(part).of(client) for part in PARTS}
 
     def select(self, clients: Sequence[int] | np.ndarray) -> Federation:
         """The federation of these clients (positions), in this order."""
@@ -142,6 +166,15 @@ class Federation:
         labels, note = self.source.get("labels"), self.source.get("note")
         mapped = [] if labels in (None, "-1 -> -1, 1 -> +1") else [f"labels {labels}"]
         return mapped + ([] if note is None else [str(note)])
+
+    def digest(self) -> str:
+        """A digest of all the data: names, rows, splits."""
+        digest = hashlib.blake2b("\0".join(self.clients).encode(), digest_size=16)
+        for part in PARTS:
+            split = self.split(part)
+            for array in (split.offsets, split.x, split.y):
+                digest.update(np.ascontiguousarray(array).data)
+        return digest.hexdigest()
 
     def summary(self) -> FederationSummary:
         """Sizes, label skew and feature shift, overall and per client."""

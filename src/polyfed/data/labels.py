@@ -57,6 +57,20 @@ def _encode_text(y: np.ndarray, classes: int | None) -> tuple[np.ndarray, int, t
     return labels.reshape(y.shape).astype(np.int32), len(names), tuple(map(str, names.tolist()))
 
 
+def client_targets(y: np.ndarray, classes: int | None, what: str) -> np.ndarray:
+    """The targets of one of many clients, whose number of classes is known beforehand; None: real numbers, or +-1."""
+    if y.dtype.kind == "U":
+        raise PolyfedError(f"y of {what} is text, expected numbers")
+    if classes is None and y.dtype.kind in "iub":
+        for row in _rows_of(~np.isin(y, (-1, 1))):
+            raise PolyfedError(
+                f"the label of {what}, row {row} (counted from 0) is {_shown(y[row])}, expected -1 or +1; "
+                "of other labels, give the number of classes"
+            )
+        return y.astype(np.int32)
+    return encode(y, classes, lambda row: f"{what}, row {row} (counted from 0)")[0]
+
+
 def as_targets(y: Any, what: str) -> np.ndarray:
     """A client's y as an array of numbers or of fixed-width text; `what` names it in an error."""
     values = _to_numpy(y, what)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -12,9 +13,12 @@ from polyfed.errors import PolyfedError
 PARTS = ("train", "validation", "test")
 
 
-def split_sizes(rows: int, validation: float, test: float) -> tuple[int, int, int]:
-    """(train, validation, test) rows: test is max(1, round(share * rows)) where a share is asked for."""
-    held_test = max(1, _round(test * rows)) if test > 0 else 0
+def split_sizes(rows: Any, validation: float, test: float) -> tuple[Any, Any, Any]:
+    """(train, validation, test) rows of a client, or of each of an array of them.
+
+    Test is max(1, round(share * rows)) where a share is asked for.
+    """
+    held_test = np.maximum(1, _round(test * rows)) if test > 0 else 0 * rows
     held_validation = _round(validation * rows)
     return rows - held_validation - held_test, held_validation, held_test
 
@@ -28,21 +32,35 @@ def split_rows(
     of others changes anybody's split. Within a part the rows keep their order.
     """
     starts = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
+    check_split(names, sizes, validation=validation, test=test)
     picked: dict[str, list[np.ndarray]] = {part: [] for part in PARTS}
     for name, start, size in zip(names, starts, sizes, strict=False):
-        train, held_validation, held_test = split_sizes(int(size), validation, test)
-        if train < 1:
-            raise PolyfedError(
-                f"client {name!r} has {size} row{'s' if size != 1 else ''}, which leaves no training row after "
-                f"{held_validation} for validation and {held_test} for test"
-            )
-        if validation == test == 0:
-            order = np.arange(size)
-        else:
-            order = stream(seed, "split", name).permutation(int(size))
-        for part, rows in zip(PARTS, np.split(order, [train, train + held_validation]), strict=True):
-            picked[part].append(start + np.sort(rows))
+        for part, rows in client_rows(name, int(size), validation=validation, test=test, seed=seed).items():
+            picked[part].append(start + rows)
     return {part: (_flat(rows), offsets_of([len(r) for r in rows])) for part, rows in picked.items()}
+
+
+def check_split(
+    names: Sequence[str], sizes: Sequence[int] | np.ndarray, *, validation: float, test: float
+) -> dict[str, np.ndarray]:
+    """The rows of each client in each part; every client must keep a training row."""
+    found: dict[str, np.ndarray] = dict(
+        zip(PARTS, split_sizes(np.asarray(sizes, np.int64), validation, test), strict=True)
+    )
+    for client in np.flatnonzero(found["train"] < 1)[:1]:
+        size = int(sizes[client])
+        raise PolyfedError(
+            f"client {names[client]!r} has {size} row{'s' if size != 1 else ''}, which leaves no training row after "
+            f"{found['validation'][client]} for validation and {found['test'][client]} for test"
+        )
+    return found
+
+
+def client_rows(name: str, size: int, *, validation: float, test: float, seed: int) -> dict[str, np.ndarray]:
+    """For each part, which of one client's rows are in it."""
+    train, held, _ = split_sizes(size, validation, test)
+    order = np.arange(size) if validation == test == 0 else stream(seed, "split", name).permutation(size)
+    return {part: np.sort(rows) for part, rows in zip(PARTS, np.split(order, [train, train + held]), strict=True)}
 
 
 def offsets_of(sizes: Sequence[int]) -> np.ndarray:
@@ -54,5 +72,5 @@ def _flat(rows: list[np.ndarray]) -> np.ndarray:
     return np.concatenate([np.zeros(0, np.int64), *rows])
 
 
-def _round(value: float) -> int:
-    return int(np.floor(value + 0.5))
+def _round(values: Any) -> Any:
+    return np.floor(values + 0.5).astype(np.int64)

@@ -11,6 +11,7 @@ import numpy as np
 from polyfed.data.arrays import from_arrays
 from polyfed.data.federation import Federation
 from polyfed.data.options import flag, integer, number
+from polyfed.data.population import Population
 from polyfed.data.seeds import client_names, stream
 from polyfed.errors import PolyfedError
 
@@ -41,7 +42,8 @@ def synthetic(
     max_size: int | None = None,
     validation: float = 0.1,
     test: float = 0.2,
-) -> Federation:
+    on_demand: bool = False,
+) -> Federation | Population:
     """Multinomial logistic data whose models and inputs drift apart with alpha and beta.
 
     u_i ~ N(0, alpha), W_i ~ N(u_i, 1), b_i ~ N(u_i, 1); B_i ~ N(0, beta), v_i ~ N(B_i, 1);
@@ -54,42 +56,53 @@ def synthetic(
 
     `sizes` "lognormal" draws floor(LogNormal(4, 2)) + 50 rows per client, as published; `max_size` caps them, because
     the law's tail is heavy. With `iid` all clients share one W, b and v.
+
+    `on_demand` gives a `Population` with the same rows, made when a client is needed and kept nowhere: for very many
+    clients. It has no columns.
     """
     alpha, beta = number("alpha", alpha, 0), number("beta", beta, 0)
     clients, features = integer("clients", clients, 1), integer("features", features, 1)
     classes, seed = integer("classes", classes, 1), integer("seed", seed)
-    rows = _sizes(sizes, clients, None if max_size is None else integer("max_size", max_size, 1), seed)
-    laws = [client_law(alpha, beta, features, classes, seed, None if flag("iid", iid) else i) for i in range(clients)]
+    shared, rows = (
+        flag("iid", iid),
+        _sizes(sizes, clients, None if max_size is None else integer("max_size", max_size, 1), seed),
+    )
     scale = np.arange(1, features + 1) ** -0.6
-    pairs = []
-    for i, (law, size) in enumerate(zip(laws, rows, strict=True)):
-        x = law.center + scale * stream(seed, "synthetic", "inputs", i).standard_normal((size, features))
-        pairs.append((x, law.label(x)))
+
+    def law(client: int) -> ClientLaw:
+        return client_law(alpha, beta, features, classes, seed, None if shared else client)
+
+    def drawn(client: int, law: ClientLaw) -> tuple[np.ndarray, np.ndarray]:
+        inputs = stream(seed, "synthetic", "inputs", client).standard_normal((rows[client], features))
+        x = law.center + scale * inputs
+        return x, law.label(x)
+
+    source = {
+        "name": "synthetic",
+        "alpha": alpha,
+        "beta": beta,
+        "clients": clients,
+        "sizes": sizes if isinstance(sizes, str) else np.asarray(sizes).tolist(),
+        "features": features,
+        "classes": classes,
+        "seed": seed,
+        "iid": iid,
+        "max_size": max_size,
+        "validation": validation,
+        "test": test,
+    }
+    common = {"classes": classes, "validation": validation, "test": test, "seed": seed, "source": source}
+    if flag("on_demand", on_demand):
+        return Population(lambda client: drawn(client, law(client)), rows, **common)
+    laws = [law(client) for client in range(clients)]
     return from_arrays(
-        pairs,
+        [drawn(client, own) for client, own in enumerate(laws)],
         names=client_names(clients),
-        validation=validation,
-        test=test,
-        classes=classes,
         columns={
             "model_mean": [law.model_mean for law in laws],
             "input_mean": [law.input_mean for law in laws],
         },
-        seed=seed,
-        source={
-            "name": "synthetic",
-            "alpha": alpha,
-            "beta": beta,
-            "clients": clients,
-            "sizes": sizes if isinstance(sizes, str) else np.asarray(sizes).tolist(),
-            "features": features,
-            "classes": classes,
-            "seed": seed,
-            "iid": iid,
-            "max_size": max_size,
-            "validation": validation,
-            "test": test,
-        },
+        **common,
     )
 
 

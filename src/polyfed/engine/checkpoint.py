@@ -19,11 +19,11 @@ from polyfed.engine.tensors import load_rows, load_tree, save_rows, save_tree
 from polyfed.errors import PolyfedError
 from polyfed.trees import Tree
 
-FORMAT = 2
+FORMAT = 3
 NAME = re.compile(r"round-(\d{9})")
 
 
-SHARED = ("server", "excluded", "shares", "clients")
+SHARED = ("server", "clients", "excluded", "shares")
 
 
 @dataclass(frozen=True)
@@ -31,12 +31,12 @@ class Snapshot:
     """A federation between two rounds, apart from counters."""
 
     server: Tree
-    excluded: np.ndarray
-    """per client: how often its update was not finite"""
-    shares: np.ndarray
-    """per client: its share of the server's averages, summed over the rounds"""
     clients: np.ndarray
-    """those whose states differ from the start"""
+    """those that were ever stored: whose states differ from the start"""
+    excluded: np.ndarray
+    """per one of them: how often its update was not finite"""
+    shares: np.ndarray
+    """per one of them: its share of the server's averages, summed over the rounds"""
     rows: Iterable[Tree]
     """their states in the same order, in blocks: a leading client axis on each array"""
 
@@ -80,14 +80,14 @@ def latest(folder: Path) -> Path | None:
     return found[-1] if found else None
 
 
-def load(path: Path, server: Tree, population: int, start: Tree) -> tuple[Snapshot, dict[str, Any]]:
+def load(path: Path, server: Tree, start: Tree) -> tuple[Snapshot, dict[str, Any]]:
     """The state, with a server and states of clients like those given, and the meta data."""
     try:
         meta = json.loads((path / "meta.json").read_text())
         if meta.get("format") != FORMAT:
             raise PolyfedError(f"{path}: checkpoint format {meta.get('format')!r}, this version reads {FORMAT}")
-        nobody, per_client = np.zeros(meta["stored"], np.int32), np.zeros(population)
-        like = {"server": server, "excluded": per_client.astype(np.int32), "shares": per_client, "clients": nobody}
+        whole, real = np.zeros(meta["stored"], np.int32), np.zeros(meta["stored"])
+        like = {"server": server, "clients": whole, "excluded": whole, "shares": real}
         shared = load_tree(path / "state.safetensors", like)
         return Snapshot(**shared, rows=load_rows(path / "clients.safetensors", start, meta["stored"])), meta
     except (OSError, KeyError, json.JSONDecodeError, SafetensorError) as error:

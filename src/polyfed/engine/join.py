@@ -79,4 +79,4 @@ def join(
         program = programs.compiled(name, everyone, (P(), P(), DATA, P(), P()), P(AXIS), arguments)
         params, found = jax.device_get(program(*arguments))
     count = len(problem)
-    return jax.tree.map(lambda leaf: np.asarray(leaf[:count]), params), as_metrics(found, problem)
+    return jax.tree.map(lambda leaf: np.asarray(leaf[:count]), params), as_metrics(found, problem, count)

@@ -88,7 +88,9 @@ class Lockstep:
             tallies = jax.device_get(self._carry.tally)
             seconds = (time.perf_counter() - begun) / len(self.simulations)
         for place, simulation in enumerate(self.simulations):
-            simulation.count(Counts.of(_part(tallies, place)), rounds)
+            tally = _part(tallies, place)
+            simulation.resident.shares += np.asarray(tally.shares)
+            simulation.count(Counts.of(tally), rounds)
             simulation.seconds += seconds
 
     def measure(self, finetune: Sequence[FineTune] | None = None, adapt_on_test: bool = False) -> list[Metrics]:
@@ -109,7 +111,7 @@ class Lockstep:
             specs = (P(), P(), P(AXIS), BY_CLIENT, P(), P(), P())
             name = ("measure", tune, adapt_on_test)
             found = jax.device_get(self._run(name, measure, axes, specs, BY_CLIENT, arguments))
-        return [as_metrics(_part(found, place), s.problem) for place, s in enumerate(self.simulations)]
+        return [as_metrics(_part(found, place), s.problem, len(s.problem)) for place, s in enumerate(self.simulations)]
 
     @property
     def states(self) -> State:
@@ -158,7 +160,7 @@ def _together(simulations: Sequence[Simulation]) -> tuple[Data, dict[str, Shard]
     ids = tuple(id(s.problem) for s in simulations)
     if len(set(ids)) == 1:
         data = first.programs.data._replace(seed=seeds, blocks=None)
-        return data, first.programs.splits, Data(None, None, 0, None, None), None  # pyright: ignore
+        return data, first.programs.splits, Data(None, None, 0, None, None, None), None  # pyright: ignore
     key = ("together", first.layout, first.dtype, ids)
     kept = first.problem.placed
     if key not in kept or any(ref() is not s.problem for ref, s in zip(kept[key][2], simulations, strict=True)):

@@ -16,6 +16,7 @@ from jax.sharding import PartitionSpec as P
 
 from polyfed import trees
 from polyfed.algorithms.base import Algorithm, Server, State
+from polyfed.engine import store
 from polyfed.engine.devices import AXIS, EVAL_BYTES, Layout, chunk_size, made_bytes
 from polyfed.engine.measure import EVAL_BLOCK, FineTune, Measure, deployed
 from polyfed.engine.participation import Sampling
@@ -29,7 +30,9 @@ KEPT = 48
 """The compiled programs that a problem keeps: each takes a hundred memory maps or more, of the 65,530 of a process."""
 PADDING = 1.25
 """Rows are laid out client by client where that takes at most so many times their number."""
-DATA = Data(P(), P(), P(), P(AXIS), P())  # pyright: ignore[reportArgumentType]
+DATA = Data(P(), P(), P(), P(AXIS), P(), P())  # pyright: ignore[reportArgumentType]
+SOME = Data(P(AXIS), P(AXIS), P(), P(), P(AXIS), P(AXIS))  # pyright: ignore[reportArgumentType]
+"""How data lies on the devices: everybody's, and that of some clients."""
 
 
 @dataclass
@@ -44,6 +47,8 @@ class Programs:
     data: Data
     splits: dict[str, Shard]
     compile_seconds: float = 0.0
+    _sums: Any = None
+    """The shapes of a device's sums."""
 
     def __post_init__(self) -> None:
         bounds = Longest.of([self.problem.federation])
@@ -61,6 +66,7 @@ class Programs:
         self.measured_rows = most = max(1, EVAL_BYTES // max(1, made))
         longest = {name: min(most, int(np.max(self.problem.federation.split(name).sizes))) for name in self.splits}
         read = example * min(EVAL_BLOCK, max(longest.values()))
+        self.method = self.everywhere(self.method)  # once: a vector of hyper-parameters has an entry per client
         self.measure_chunk = chunk_size(self.layout.rows, numbers, read, device, self.chunk)
         self.longest = longest
 
@@ -77,10 +83,20 @@ class Programs:
         )
         return program(self.method, carry, self.data, jnp.int32(first), jnp.int32(count))
 
-    def prepare(self, clients: jax.Array, states: State) -> State:
-        """What these clients do alone before the first round."""
-        arguments = (self.method, clients, states, self.data)
-        specs = (P(), P(AXIS), P(AXIS), DATA)
+    def lent(self, states: State, clients: np.ndarray) -> State:
+        """Of everybody's states on the devices, those of (devices, slots) clients, each on the device of its slot."""
+        arguments = (states, self.everywhere(clients))
+
+        def mine(states: State, clients: jax.Array) -> State:
+            return store.take(states, clients, jnp.ones_like(clients, bool))
+
+        return self.compiled(("lent", self.round), mine, (P(AXIS), P()), P(AXIS), arguments)(*arguments)
+
+    def prepare(self, clients: jax.Array, states: State, data: Data | None = None) -> State:
+        """What these clients do alone before the first round; `data`: theirs, where it is not everybody's."""
+        data = self.data if data is None else data
+        arguments = (self.method, clients, states, data)
+        specs = (P(), P(AXIS), P(AXIS), laid_out(data))
         return self.compiled(("prepare", self.round), self.round.prepare, specs, P(AXIS), arguments)(*arguments)
 
     def measure(
@@ -90,6 +106,8 @@ class Programs:
         states: State,
         finetune: FineTune | None = None,
         on_test: bool = False,
+        data: Data | None = None,
+        splits: dict[str, Shard] | None = None,
     ) -> Any:
         """Metrics of these clients: {model: {split: Metrics}}; `on_test`: adapted on test rows."""
         rate = None
@@ -97,17 +115,18 @@ class Programs:
             rate = jnp.asarray(finetune.lr, jnp.result_type(float))
             finetune = replace(finetune, lr=0.0)
         measure = Measure(self.round, self.measure_chunk, self.longest, finetune, on_test)
-        arguments = (self.method, server, clients, states, self.data, self.splits, rate)
+        data, splits = self.data if data is None else data, self.splits if splits is None else splits
+        arguments = (self.method, server, clients, states, data, splits, rate)
         program = self.compiled(
             ("measure", self.round, self.measure_chunk, finetune, on_test),
             measure,
-            (P(), P(), P(AXIS), P(AXIS), DATA, P(), P()),
+            (P(), P(), P(AXIS), P(AXIS), laid_out(data), P() if data.numbers is None else P(AXIS), P()),
             P(AXIS),
             arguments,
         )
         return program(*arguments)
 
-    def personal(self, server: Server, clients: jax.Array, states: State) -> Any:
+    def personal(self, server: Server, clients: jax.Array, states: State, data: Data | None = None) -> Any:
         """The model that each of these clients deploys, a leading client axis on each array."""
 
         def everyone(method: Algorithm, server: Server, clients: jax.Array, states: State, data: Data) -> Any:
@@ -116,8 +135,9 @@ class Programs:
 
             return over_clients(one, clients, self.measure_chunk, states)
 
-        arguments = (self.method, server, clients, states, self.data)
-        specs = (P(), P(), P(AXIS), P(AXIS), DATA)
+        data = self.data if data is None else data
+        arguments = (self.method, server, clients, states, data)
+        specs = (P(), P(), P(AXIS), P(AXIS), laid_out(data))
         program = self.compiled(("personal", self.round, self.measure_chunk), everyone, specs, P(AXIS), arguments)
         return program(*arguments)
 
@@ -151,10 +171,19 @@ class Programs:
         def zeros(leaf: Any) -> jax.Array:
             return self.placed(np.zeros((self.layout.devices, *leaf.shape), leaf.dtype))
 
-        return jax.tree.map(zeros, jax.eval_shape(look, server, start))
+        if self._sums is None:  # to look takes as long as a small round
+            self._sums = jax.eval_shape(look, server, start)
+        return jax.tree.map(zeros, self._sums)
 
     def local(
-        self, server: Server, number: int, clients: jax.Array, taken: jax.Array, states: State, sums: Sums
+        self,
+        server: Server,
+        number: int,
+        clients: jax.Array,
+        taken: jax.Array,
+        states: State,
+        sums: Sums,
+        data: Data | None = None,
     ) -> tuple[Sums, State, Slots]:
         """The local work of some clients in a round; `states` and `sums` are used up."""
 
@@ -163,8 +192,9 @@ class Programs:
             mine, states, slots = self.round.local(*others, sums=jax.tree.map(lambda leaf: leaf[0], sums))
             return jax.tree.map(lambda leaf: leaf[None], mine), states, slots
 
-        arguments = (self.method, server, self.data, jnp.int32(number), clients, taken, states, sums)
-        specs = (P(), P(), DATA, P(), P(AXIS), P(AXIS), P(AXIS), P(AXIS))
+        data = self.data if data is None else data
+        arguments = (self.method, server, data, jnp.int32(number), clients, taken, states, sums)
+        specs = (P(), P(), laid_out(data), P(), P(AXIS), P(AXIS), P(AXIS), P(AXIS))
         return self.compiled(("local", self.round), work, specs, P(AXIS), arguments, donate=(6, 7))(*arguments)
 
     def update(self, server: Server, sums: Sums) -> tuple[Server, jax.Array, jax.Array, jax.Array]:
@@ -176,10 +206,19 @@ class Programs:
         arguments = (self.method, server, sums)
         return self.compiled(("update", self.round), step, (P(), P(), P(AXIS)), P(), arguments)(*arguments)
 
-    def absorb(self, server: Server, number: int, clients: jax.Array, good: jax.Array, states: State) -> State:
+    def absorb(
+        self,
+        server: Server,
+        number: int,
+        clients: jax.Array,
+        good: jax.Array,
+        states: State,
+        data: Data | None = None,
+    ) -> State:
         """Hand the new server's broadcast to some clients; `states` are used up."""
-        arguments = (self.method, server, self.data, jnp.int32(number), clients, good, states)
-        specs = (P(), P(), DATA, P(), P(AXIS), P(AXIS), P(AXIS))
+        data = self.data if data is None else data
+        arguments = (self.method, server, data, jnp.int32(number), clients, good, states)
+        specs = (P(), P(), laid_out(data), P(), P(AXIS), P(AXIS), P(AXIS))
         name = ("absorb", self.round)
         return self.compiled(name, self.round.absorb, specs, P(AXIS), arguments, donate=(6,))(*arguments)
 
@@ -218,6 +257,11 @@ class Programs:
     def _example_bytes(self) -> int:
         """What one example takes once it is read as real numbers."""
         return prod(self.problem.federation.feature_shape) * jnp.result_type(float).itemsize
+
+
+def laid_out(data: Data) -> Data:
+    """How this data lies on the devices."""
+    return DATA if data.numbers is None else SOME
 
 
 def resident(problem: Problem, layout: Layout, seed: int, in_blocks: bool) -> tuple[Data, dict[str, Shard]]:

@@ -18,6 +18,7 @@ from polyfed.trees import Tree
 
 if TYPE_CHECKING:
     from polyfed.data import Federation
+    from polyfed.data.population import Population
 
 
 class Longest(NamedTuple):
@@ -28,7 +29,7 @@ class Longest(NamedTuple):
     test: int
 
     @classmethod
-    def of(cls, federations: Iterable[Federation]) -> Longest:
+    def of(cls, federations: Iterable[Federation | Population]) -> Longest:
         each = [[max(1, int(np.max(f.split(name).sizes))) for name in cls._fields] for f in federations]
         return cls(*np.max(each, axis=0).tolist())
 
@@ -42,7 +43,7 @@ class Shard(NamedTuple):
 
 
 class Data(NamedTuple):
-    """What the compiled programs read, the same on every device but for `blocks`."""
+    """What the compiled programs read: everybody's, the same on every device but for `blocks`; or some clients'."""
 
     train: Shard
     client_ids: jax.Array
@@ -50,6 +51,13 @@ class Data(NamedTuple):
     blocks: Examples | None = None
     """The training rows again, as (clients, rows, ...), padded, each client's on the device that owns it; or None."""
     validation: Shard | None = None
+    numbers: jax.Array | None = None
+    """Where these are the rows of some clients, another few on every device: their places in the federation. Elsewhere
+    a client then goes by its place in this list."""
+
+    def number(self, client: jax.Array) -> jax.Array:
+        """A client's place in the federation."""
+        return client if self.numbers is None else self.numbers[client]
 
 
 class Wide(NamedTuple):

@@ -25,15 +25,13 @@ class Counts(NamedTuple):
     iterations: int
     bits: int
     empty: int
-    shares: np.ndarray
 
     @classmethod
     def of(cls, tally: Tally) -> Counts:
-        counts = {name: int(value) for name, value in tally._asdict().items() if name != "shares"}
-        return cls(**counts, shares=np.asarray(tally.shares, float))
+        return cls(**{name: int(value) for name, value in tally._asdict().items() if name != "shares"})
 
     def plus(self, other: Counts) -> Counts:
-        return Counts(*(a + b for a, b in zip(self, other, strict=True)))  # pyright: ignore[reportArgumentType]
+        return Counts(*(a + b for a, b in zip(self, other, strict=True)))
 
 
 class Residence(Protocol):
@@ -43,8 +41,13 @@ class Residence(Protocol):
     def server(self) -> Server: ...
 
     @property
-    def excluded(self) -> np.ndarray:
-        """How often each client's update was not finite."""
+    def excluded(self) -> dict[int, int]:
+        """How often a client's update was not finite, of those with any."""
+        ...
+
+    @property
+    def shares(self) -> np.ndarray:
+        """Each client's share of the server's averages, summed over the rounds."""
         ...
 
     def prepare(self) -> None:
@@ -54,16 +57,16 @@ class Residence(Protocol):
         """Run `count` rounds from round `first` on."""
         ...
 
-    def measure(self, finetune: FineTune | None, on_test: bool) -> Any:
-        """{model: {split: metrics, an entry per client}}."""
+    def measure(self, clients: np.ndarray, finetune: FineTune | None, on_test: bool) -> Any:
+        """{model: {split: metrics, an entry for each of these clients}}."""
 
-    def own_share(self) -> np.ndarray: ...
+    def own_share(self, clients: np.ndarray) -> np.ndarray: ...
 
     def state(self, client: int) -> State:
         """One client's state."""
 
-    def personal(self) -> Iterator[Tree]:
-        """Every client's deployed model, in blocks of clients in their order."""
+    def personal(self, clients: np.ndarray) -> Iterator[Tree]:
+        """These clients' deployed models, in blocks of clients in their order."""
         ...
 
     def states(self) -> State:
@@ -84,6 +87,7 @@ class Resident:
         self.programs, self.layout = programs, programs.layout
         self._start = start
         excluded = np.zeros(self.layout.population, np.int32)
+        self.shares = np.zeros(self.layout.population)
         self._everyone = programs.placed(self._padded(np.arange(self.layout.population, dtype=np.int32)))
         self._carry = self._placed(server, self._stacked(start), excluded)
 
@@ -92,8 +96,9 @@ class Resident:
         return self._carry.server
 
     @property
-    def excluded(self) -> np.ndarray:
-        return np.asarray(self._carry.excluded)
+    def excluded(self) -> dict[int, int]:
+        counts = np.asarray(self._carry.excluded)
+        return {int(client): int(counts[client]) for client in np.flatnonzero(counts)}
 
     @property
     def carry(self) -> Carry:
@@ -111,24 +116,26 @@ class Resident:
 
     def advance(self, first: int, count: int) -> Counts:
         self._carry = jax.block_until_ready(self.programs.advance(self._carry, first, count))
-        return Counts.of(jax.device_get(self._carry.tally))
+        tally = jax.device_get(self._carry.tally)
+        self.shares += np.asarray(tally.shares)
+        return Counts.of(tally)
 
-    def measure(self, finetune: FineTune | None, on_test: bool) -> Any:
-        found = self.programs.measure(self.server, self._everyone, self._carry.clients, finetune, on_test)
-        return self._unpadded(jax.device_get(found))
+    def measure(self, clients: np.ndarray, finetune: FineTune | None, on_test: bool) -> Any:
+        found = self.programs.measure(self.server, *self._of(clients), finetune, on_test)
+        return _first(len(clients), jax.device_get(found))
 
-    def own_share(self) -> np.ndarray:
-        return self._unpadded(np.asarray(self.programs.own_share(self._everyone, self._carry.clients)))
+    def own_share(self, clients: np.ndarray) -> np.ndarray:
+        return _first(len(clients), np.asarray(self.programs.own_share(*self._of(clients))))
 
     def state(self, client: int) -> State:
         return jax.tree.map(lambda leaf: leaf[client], self._carry.clients)
 
-    def personal(self) -> Iterator[Tree]:
-        found = self.programs.personal(self.server, self._everyone, self._carry.clients)
-        yield self._unpadded(jax.tree.map(np.asarray, found))
+    def personal(self, clients: np.ndarray) -> Iterator[Tree]:
+        found = self.programs.personal(self.server, *self._of(clients))
+        yield _first(len(clients), jax.tree.map(np.asarray, found))
 
     def states(self) -> State:
-        return self._unpadded(jax.tree.map(np.asarray, self._carry.clients))
+        return _first(self.layout.population, jax.tree.map(np.asarray, self._carry.clients))
 
     def rows(self) -> tuple[np.ndarray, Iterable[State]]:
         return np.arange(self.layout.population, dtype=np.int32), [self.states()]
@@ -141,7 +148,17 @@ class Resident:
             for whole, part in zip(jax.tree.leaves(states), jax.tree.leaves(block), strict=True):
                 whole[state.clients[done : done + count]] = part
             done += count
-        self._carry = self._placed(state.server, states, state.excluded)
+        self.shares, excluded = np.zeros(self.layout.population), np.zeros(self.layout.population, np.int32)
+        self.shares[state.clients], excluded[state.clients] = state.shares, state.excluded
+        self._carry = self._placed(state.server, states, excluded)
+
+    def _of(self, clients: np.ndarray) -> tuple[jax.Array, State]:
+        """Clients and their states on the devices, in this order; a few more may stand at the end."""
+        if len(clients) == self.layout.population:
+            return self._everyone, self._carry.clients
+        devices = self.layout.devices
+        slots = np.resize(clients, (devices, -(-len(clients) // devices)))
+        return self.programs.placed(slots.reshape(-1)), self.programs.lent(self._carry.clients, slots)
 
     def _placed(self, server: Server, states: State, excluded: np.ndarray) -> Carry:
         everywhere = self.programs.everywhere
@@ -157,5 +174,7 @@ class Resident:
         spare = self.layout.rows * self.layout.devices - len(leaf)
         return np.concatenate([leaf, np.repeat(leaf[-1:], spare, axis=0)]) if spare else leaf
 
-    def _unpadded(self, tree: Tree) -> Tree:
-        return jax.tree.map(lambda leaf: leaf[: self.layout.population], tree)
+
+def _first(count: int, tree: Tree) -> Tree:
+    """Without what only fills up the devices."""
+    return jax.tree.map(lambda leaf: leaf[:count], tree)

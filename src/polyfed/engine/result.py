@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from polyfed.engine.measure import FineTune
 from polyfed.engine.simulation import Metrics, Simulation
 
@@ -33,8 +31,8 @@ class Result:
     def history(self) -> pd.DataFrame:
         """A row per evaluated round, row 0 being the start.
 
-        `seconds` is the time of the rounds alone, without compilation and evaluation. Metrics are means over all
-        clients.
+        `seconds` is the time of the rounds alone, without compilation and evaluation. Metrics are means over the
+        evaluated clients: all of them, unless `eval_clients` said otherwise.
         """
         import pandas as pd
 
@@ -72,22 +70,23 @@ class Result:
         return self.simulation.personal(client)
 
     def metrics(self, finetune: FineTune | None = None) -> Metrics:
-        """Every client's metrics at the last round: {model: {split: {metric: one value per client}}}."""
+        """The evaluated clients' metrics at the last round: {model: {split: {metric: one value per client}}}."""
         found = self.simulation.measure()
         if finetune is not None and self.global_params is not None:
             found |= self.simulation.measure(finetune)
         return found
 
     def evaluate(self, split: str = "test", finetune: FineTune | None = None) -> pd.DataFrame:
-        """A row per client, absent ones included: loss and accuracy (or error) of each model on a split."""
+        """A row per evaluated client, absent ones included: loss and accuracy (or error) of each model on a split."""
         import pandas as pd
 
         from polyfed.errors import PolyfedError
 
         part = self.problem.federation.split(split)
-        if not len(part.y):
+        if not part.rows:
             raise PolyfedError(f"this federation has no {split} rows")
-        columns: dict[str, Any] = {"client": list(self.problem.federation.clients), "rows": np.asarray(part.sizes)}
+        clients, names = self.simulation.evaluated, self.problem.federation.clients
+        columns: dict[str, Any] = {"client": [names[i] for i in clients.tolist()], "rows": part.sizes[clients]}
         for model, splits in self.metrics(finetune).items():
             for metric, values in splits[split].items():
                 if metric != "ridge":

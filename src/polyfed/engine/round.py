@@ -184,9 +184,16 @@ class Round:
         number = jnp.asarray(number, jnp.int32)
         held, validation = data.validation, None
         if held is not None:
-            place = (held.starts[client], held.sizes[client], self.longest.validation, client, number, shared)
+            place = (
+                held.starts[client],
+                held.sizes[client],
+                self.longest.validation,
+                data.number(client),
+                number,
+                shared,
+            )
             validation = Objective(self.problem, held.examples, *place)
-        place = (start, size, self.longest.train, client, number, shared)
+        place = (start, size, self.longest.train, data.number(client), number, shared)
         return Objective(self.problem, data.train.examples, *place, block, validation)
 
     def prepare(self, method: Algorithm, clients: jax.Array, states: State, data: Data) -> State:

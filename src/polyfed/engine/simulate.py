@@ -52,6 +52,7 @@ def simulate(
     devices: int | Sequence[Any] | None = None,
     chunk: int | None = None,
     store: Store = "auto",
+    eval_clients: int | None = None,
     finetune: FineTune | None = None,
     adapt_on_test: bool = False,
     progress: Progress | None = None,
@@ -68,6 +69,8 @@ def simulate(
     reproducing papers that do so. Training, and the models that are kept, do not change.
     `store`: where clients' states are kept between rounds: "device", "host" (memory) or "disk" (a file in the
     checkpoint's folder, or among temporary files); by default the first that has room.
+    `eval_clients`: evaluate so many clients only, a fixed sample that the seed draws (`Simulation.evaluated`), where
+    all would take too long; every figure is then one of that sample. Training does not change.
     `devices`, `chunk`, `store`: no result changes by them beyond rounding.
     """
     for name, value in (("rounds", rounds), ("eval_every", eval_every), ("checkpoint_every", checkpoint_every)):
@@ -85,6 +88,7 @@ def simulate(
         chunk=chunk,
         adapt_on_test=adapt_on_test,
         store=store,
+        eval_clients=eval_clients,
         folder=None if checkpoint is None else Path(checkpoint),
     )
     identity = (
@@ -92,6 +96,8 @@ def simulate(
     )
     if identity and adapt_on_test:
         identity["adapt_on_test"] = True
+    if identity and eval_clients is not None:
+        identity["eval_clients"] = eval_clients
     rows = (
         checkpoints.kept_rows(_resumed(simulation, Path(resume), identity), eval_every, rounds)
         if resume is not None
@@ -147,7 +153,7 @@ def simulate(
 
 
 def _row(simulation: Simulation, finetune: FineTune | None, distance: Distance | None) -> dict[str, Any]:
-    """The history's row: counters and the means over all clients."""
+    """The history's row: counters and the means over the evaluated clients."""
     metrics = simulation.measure()
     if finetune is not None and "global" in metrics:
         metrics |= simulation.measure(finetune)
@@ -158,9 +164,11 @@ def _row(simulation: Simulation, finetune: FineTune | None, distance: Distance |
         "seconds": simulation.seconds,
         "objective": float(np.mean(own["loss"] + own["ridge"])),
     }
+    if len(simulation.evaluated) < len(simulation.problem):
+        row["evaluated_clients"] = len(simulation.evaluated)
     if distance is not None:
         row |= distance(simulation.global_params)
-    return row | _means(metrics) | _disparity(simulation.problem, metrics)
+    return row | _means(metrics) | _disparity(simulation, metrics)
 
 
 def _distance(simulation: Simulation) -> Distance | None:
@@ -183,9 +191,10 @@ def _means(metrics: Metrics) -> dict[str, float]:
     }
 
 
-def _disparity(problem: Problem, metrics: Metrics) -> dict[str, float | None]:
+def _disparity(simulation: Simulation, metrics: Metrics) -> dict[str, float | None]:
     """How unequal the clients are served, by the metric on test rows (training rows where there are none)."""
-    metric, rows = problem.loss.metric_name, np.asarray(problem.federation.train.sizes)
+    metric = simulation.problem.loss.metric_name
+    rows = simulation.problem.federation.train.sizes[simulation.evaluated]
     split = "test" if "test" in metrics["personal"] else "train"
     found = {model: fairness.disparity(splits[split][metric], rows) for model, splits in metrics.items()}
     return {
@@ -226,7 +235,7 @@ def _resumed(simulation: Simulation, folder: Path, identity: dict[str, Any]) -> 
     path = checkpoints.latest(folder)
     if path is None:
         raise PolyfedError(f"{folder}: no checkpoint here to resume from")
-    state, meta = checkpoints.load(path, simulation.server, len(simulation.problem), simulation.start)
+    state, meta = checkpoints.load(path, simulation.server, simulation.start)
     checkpoints.refuse_other(path, meta["identity"], identity)
     counters = {name: int(meta["counters"][name]) for name in COUNTERS}
     simulation.restore(state, counters, float(meta["seconds"]))

@@ -12,10 +12,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from polyfed import trees
+from polyfed import randomness, trees
 from polyfed.algorithms.base import Algorithm, State
+from polyfed.data import Population
 from polyfed.engine.checkpoint import Snapshot
 from polyfed.engine.devices import layout
+from polyfed.engine.feed import Feed, alone
 from polyfed.engine.measure import FineTune, deployed, deploys_shared
 from polyfed.engine.participation import sampling
 from polyfed.engine.programs import Programs, resident
@@ -48,8 +50,9 @@ class Simulation:
         adapt_on_test: bool = False,
         store: Store = "auto",
         folder: Path | None = None,
+        eval_clients: int | None = None,
     ) -> None:
-        """`store`: where the clients' states are kept, see `simulate`; `folder`: where those on disk go."""
+        """`store`, `eval_clients`: see `simulate`; `folder`: where states that are kept on disk go."""
         if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**32:
             raise PolyfedError(f"seed must be a whole number from 0 to 2^32 - 1, found {seed!r}")
         method.check()
@@ -64,15 +67,19 @@ class Simulation:
         self.layout = layout(len(problem), devices)
         self.round = self.iterations = self.bits_up = self.bits_down = self.empty_rounds = 0
         self.seconds = 0.0
-        self._shares = np.zeros(len(problem))
         with precision(dtype):
+            self.evaluated = evaluated_clients(len(problem), eval_clients, seed)
             traced = as_traced(method)
             whole = self.sampling.full and getattr(method, "batch", "full") == "full"
             params = problem.init(init, seed)
             self.start = start = jax.tree.map(np.asarray, traced.init_client(params))
-            self.store = choose(store, len(problem) * trees.bits(start) // 8, self.layout)
+            self.on_demand = isinstance(problem.federation, Population)
+            self.store = choose(store, len(problem) * trees.bits(start) // 8, self.layout, self.on_demand)
             in_blocks = whole and self.store == "device"
-            data, splits = resident(problem, self.layout, seed, in_blocks)
+            if self.on_demand:
+                data, splits = alone(problem, 0, seed)
+            else:
+                data, splits = resident(problem, self.layout, seed, in_blocks)
             self.programs = Programs(problem, traced, self.layout, self.sampling, chunk, data, splits)
             self.parameters = trees.count(params)
             server = traced.init_server(params)
@@ -81,7 +88,7 @@ class Simulation:
                 self._residence = Resident(self.programs, server, start)
             else:
                 place = None if self.store == "host" else folder or Path(tempfile.gettempdir())
-                self._residence = Streamed(self.programs, server, start, place)
+                self._residence = Streamed(self.programs, server, start, Feed(self.programs, dtype), place)
             self.wire_up, self.wire_down, self.personalizes = self._facts()
 
     def prepare(self) -> None:
@@ -106,15 +113,14 @@ class Simulation:
         self.bits_up += self.wire_up * done.participants + done.bits
         self.bits_down += self.wire_down * received
         self.empty_rounds += done.empty
-        self._shares += done.shares
 
     def measure(self, finetune: FineTune | None = None) -> Metrics:
-        """Every client's metrics: of its personal and the global model, or of the fine-tuned one."""
+        """The evaluated clients' metrics: of their personal and the global model, or of the fine-tuned one."""
         if finetune is not None and self.global_params is None:
             raise PolyfedError(f"{self.method.name} has no global model to fine-tune")
         with precision(self.dtype):
-            found = self._residence.measure(finetune, self.adapt_on_test)
-        metrics = as_metrics(found, self.problem)
+            found = self._residence.measure(self.evaluated, finetune, self.adapt_on_test)
+        metrics = as_metrics(found, self.problem, len(self.evaluated))
         if "global" in metrics and "personal" not in metrics:
             metrics = {"personal": metrics["global"], **metrics}
         return metrics
@@ -141,8 +147,7 @@ class Simulation:
     @property
     def excluded(self) -> dict[str, int]:
         """How often each client's update was not finite, of those with any."""
-        counts = self._residence.excluded
-        return {self.problem.federation.clients[i]: int(counts[i]) for i in np.flatnonzero(counts)}
+        return {self.problem.federation.clients[i]: count for i, count in sorted(self._residence.excluded.items())}
 
     def personal(self, client: str | int) -> Any:
         """The model that a client deploys."""
@@ -151,39 +156,42 @@ class Simulation:
             raise PolyfedError(f"client {index} does not exist; there are {len(self.problem)}, numbered from 0")
         with precision(self.dtype):
             programs, here = self.programs, self._residence
-            state = here.state(index)
-            return _numpy(
-                deployed(programs.round, programs.method, here.server, state, jnp.asarray(index), programs.data)
-            )
+            state, place, data = here.state(index), index, programs.data
+            if self.on_demand:
+                place, data = 0, alone(self.problem, index, self.seed)[0]
+            return _numpy(deployed(programs.round, programs.method, here.server, state, jnp.asarray(place), data))
 
     def personal_blocks(self) -> Iterator[Any]:
-        """Every client's deployed model, in blocks of clients in their order: a leading client axis on each array."""
+        """The evaluated clients' deployed models, in blocks of clients in their order: a leading axis of clients."""
         with precision(self.dtype):
-            yield from self._residence.personal()
+            yield from self._residence.personal(self.evaluated)
 
     @property
     def own_share(self) -> np.ndarray | None:
-        """The share of each client's own model in what it deploys; None where the method does not mix."""
+        """The share of each evaluated client's own model in what it deploys; None where the method does not mix."""
         if self.programs.method.own_share is None:
             return None
         with precision(self.dtype):
-            return self._residence.own_share()
+            return self._residence.own_share(self.evaluated)
 
     @property
     def server_weights(self) -> np.ndarray | None:
         """Each client's share of all the server's averages so far: they add up to 1. None where nothing is averaged."""
-        total = float(np.sum(self._shares))
-        return self._shares / total if total > 0 and hasattr(self._residence.server, "params") else None
+        shares = self._residence.shares
+        total = float(np.sum(shares))
+        return shares / total if total > 0 and hasattr(self._residence.server, "params") else None
 
     def state(self) -> Snapshot:
         """All that a checkpoint must keep, apart from the counters; the same for any number of devices."""
-        return Snapshot(self.server, self._residence.excluded, self._shares.copy(), *self._residence.rows())
+        (clients, rows), excluded = self._residence.rows(), np.zeros(len(self.problem), np.int32)
+        for client, count in self._residence.excluded.items():
+            excluded[client] = count
+        return Snapshot(self.server, clients, excluded[clients], self._residence.shares[clients], rows)
 
     def restore(self, state: Snapshot, counters: dict[str, int], seconds: float) -> None:
         """Go on from a checkpoint."""
         with precision(self.dtype):
             self._residence.restore(state)
-        self._shares = np.array(state.shares)
         for name in COUNTERS:
             setattr(self, name, counters[name])
         self.seconds = seconds
@@ -224,9 +232,22 @@ def as_traced(method: Algorithm) -> Algorithm:
     )
 
 
-def as_metrics(found: Any, problem: Problem) -> Metrics:
+def evaluated_clients(population: int, count: int | None, seed: int) -> np.ndarray:
+    """The places of the clients that are evaluated: all or, of a fixed sample, `count`.
+
+    The sample is the first `count` clients of a random permutation of all, in their own order. It depends on the seed
+    and the number of clients alone, so that methods with the same seed are measured on the same clients.
+    """
+    if count is None:
+        return np.arange(population, dtype=np.int32)
+    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= population:
+        raise PolyfedError(f"eval_clients must be a whole number from 1 to the {population} clients, found {count!r}")
+    key = randomness.purpose_key(seed, randomness.Purpose.EVALUATE)
+    return np.sort(np.asarray(randomness.shuffled(key, population, jnp.arange(count))))
+
+
+def as_metrics(found: Any, problem: Problem, count: int) -> Metrics:
     """What the measuring program found, by name, without the clients that only fill up the devices."""
-    count = len(problem)
     return {
         model: {
             split: {

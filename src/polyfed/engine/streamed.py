@@ -13,6 +13,7 @@ from polyfed import trees
 from polyfed.algorithms.base import Server, State
 from polyfed.engine.checkpoint import Snapshot
 from polyfed.engine.devices import Layout
+from polyfed.engine.feed import Fed, Feed
 from polyfed.engine.measure import FineTune
 from polyfed.engine.programs import Programs
 from polyfed.engine.records import Slots
@@ -30,10 +31,15 @@ CPU_SHARE, ACCELERATOR_SHARE, HOST_SHARE = 16, 4, 2
 """States stay on a CPU's or an accelerator's devices, or in memory, while they take at most one part in so many."""
 
 
-def choose(store: str, state_bytes: int, layout: Layout) -> str:
-    """Where to keep states that take so much in all: on the devices, in memory, or in a file."""
+def choose(store: str, state_bytes: int, layout: Layout, on_demand: bool = False) -> str:
+    """Where to keep states that take so much in all: on the devices, in memory, or in a file.
+
+    `on_demand`: the clients' rows come to the devices cohort by cohort, and so must their states.
+    """
     if store not in STORES:
         raise PolyfedError(f"store must be one of {', '.join(STORES)}, found {store!r}")
+    if store == "device" and on_demand:
+        raise PolyfedError("store 'device' needs all rows on the devices; of a population use 'host' or 'disk'")
     if store != "auto":
         return store
     memory = memory_bytes()
@@ -43,7 +49,7 @@ def choose(store: str, state_bytes: int, layout: Layout) -> str:
     else:
         limit = (device.memory_stats() or {}).get("bytes_limit", 16 << 30)
         fits = state_bytes // layout.devices <= limit // ACCELERATOR_SHARE
-    if fits:
+    if fits and not on_demand:
         return "device"
     return "host" if state_bytes <= memory // HOST_SHARE else "disk"
 
@@ -55,13 +61,17 @@ class Streamed:
     a cohort has no row: what it does alone before round 1 is done when it is first needed.
     """
 
-    def __init__(self, programs: Programs, server: Server, start: State, folder: Path | None = None) -> None:
-        self.programs, self.layout = programs, programs.layout
+    def __init__(
+        self, programs: Programs, server: Server, start: State, feed: Feed, folder: Path | None = None
+    ) -> None:
+        self.programs, self.layout, self._feed = programs, programs.layout, feed
         self.server = programs.everywhere(server)
-        self.excluded = np.zeros(self.layout.population, np.int32)
+        self.excluded: dict[int, int] = {}
+        self.shares = np.zeros(self.layout.population)  # the system gives memory where it is written
         self._start = jax.tree.map(np.asarray, start)
         self._rows = ClientRows(self.layout.population, start, folder)
-        most = WAVE_BYTES // max(1, self._rows.row_bytes)
+        self._cohorts: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+        most = WAVE_BYTES // max(1, self._rows.row_bytes, feed.client_bytes)
         round = programs.round
         self._wave = round.slots if most >= round.slots else max(1, most // round.chunk) * round.chunk
         self._block = min(self.layout.rows, max(programs.measure_chunk, most))
@@ -70,51 +80,61 @@ class Streamed:
         """Nothing yet: see `_states`."""
 
     def advance(self, first: int, count: int) -> Counts:
-        total = Counts(0, 0, 0, 0, 0, np.zeros(self.layout.population))
+        total = Counts(0, 0, 0, 0, 0)
         for number in range(first, first + count):
             total = total.plus(self._round(number))
         return total
 
-    def measure(self, finetune: FineTune | None, on_test: bool) -> Any:
-        def found(clients: jax.Array, states: State) -> Any:
-            return self.programs.measure(self.server, clients, states, finetune, on_test)
+    def measure(self, clients: np.ndarray, finetune: FineTune | None, on_test: bool) -> Any:
+        def found(fed: Fed, states: State) -> Any:
+            return self.programs.measure(self.server, fed.clients, states, finetune, on_test, fed.data, fed.splits)
 
-        return _joined(self._over_all(found))
+        return _joined(self._over(clients, found, "all"))
 
-    def own_share(self) -> np.ndarray:
-        return _joined(self._over_all(self.programs.own_share))
+    def own_share(self, clients: np.ndarray) -> np.ndarray:
+        return _joined(self._over(clients, lambda fed, states: self.programs.own_share(fed.clients, states), "none"))
 
     def state(self, client: int) -> State:
-        clients = np.full((self.layout.devices, 1), client, np.int32)
-        return jax.tree.map(lambda leaf: leaf[0], self._states(clients, np.ones_like(clients, bool)))
+        found = next(self._over(np.array([client], np.int32), lambda _, states: states, "none"))
+        return jax.tree.map(lambda leaf: leaf[0], found)
 
-    def personal(self) -> Iterator[Tree]:
-        def found(clients: jax.Array, states: State) -> Tree:
-            return self.programs.personal(self.server, clients, states)
+    def personal(self, clients: np.ndarray) -> Iterator[Tree]:
+        def found(fed: Fed, states: State) -> Tree:
+            return self.programs.personal(self.server, fed.clients, states, fed.data)
 
-        return self._over_all(found)
+        return self._over(clients, found, "training")
 
     def states(self) -> State:
-        return _joined(self._over_all(lambda _, states: states))
+        everyone = np.arange(self.layout.population, dtype=np.int32)
+        return _joined(self._over(everyone, lambda _, states: states, "none"))
 
     def rows(self) -> tuple[np.ndarray, Iterable[State]]:
         return self._rows.stored, map(self._rows.take, self._rows.blocks(self._block))
 
     def restore(self, state: Snapshot) -> None:
-        self.server, self.excluded = self.programs.everywhere(state.server), np.array(state.excluded)
+        self.server = self.programs.everywhere(state.server)
+        self.shares = np.zeros(self.layout.population)
+        self.shares[state.clients] = state.shares
+        broken = np.flatnonzero(state.excluded)
+        self.excluded = dict(zip(state.clients[broken].tolist(), state.excluded[broken].tolist(), strict=True))
         self._rows.clear()
         done = 0
         for block in state.rows:
             count = trees.length(block)
             self._rows.put(state.clients[done : done + count], block)
             done += count
+        self._rows.put(state.clients[done:], self._start)  # of a method without states there are no blocks
 
     def _round(self, number: int) -> Counts:
         programs, method = self.programs, self.programs.method
-        cohort, taken = self._filled(*programs.cohort(number))
+        cohort, taken = self._cohort(number)
         good, silent = np.zeros_like(taken), np.zeros_like(taken)
         bits, emphasis = np.zeros(taken.shape, np.uint64), np.zeros(taken.shape)
-        waves = [wave for wave in _slices(taken.shape[1], self._wave) if taken[:, wave].any()]
+        waves = self._waves(taken)
+        after = [cohort[:, wave] for wave in waves[1:]]
+        if method.absorb is not None and len(waves) > 1:
+            after += [cohort[:, wave] for wave in waves]
+        upcoming = iter([*after, self._first(number + 1)])
         sums = programs.nothing(self.server, self._start)
 
         def keep(wave: slice, states: State, slots: Slots) -> None:
@@ -122,11 +142,13 @@ class Streamed:
             for values, new in zip((good, silent, bits, emphasis), slots, strict=True):
                 values[:, wave] = np.asarray(new).reshape(self.layout.devices, -1)
 
-        before = None
+        before, fed = None, None
         for wave in waves:
-            states = self._states(cohort[:, wave], taken[:, wave])  # read while the wave before is computed
-            clients, here = self._placed(cohort[:, wave]), self._placed(taken[:, wave])
-            sums, states, slots = programs.local(self.server, number, clients, here, states, sums)
+            fed = self._feed.of(cohort[:, wave])
+            states = self._states(cohort[:, wave], taken[:, wave], fed)  # read while the wave before is computed
+            here = self._placed(taken[:, wave])
+            sums, states, slots = programs.local(self.server, number, fed.clients, here, states, sums, fed.data)
+            self._begin(next(upcoming), cohort[:, wave])
             if before is not None:
                 keep(*before)
             before = wave, states, slots
@@ -138,43 +160,77 @@ class Streamed:
         if method.absorb is not None:
             newcomers = self._newcomers(number, cohort[sent])
             for wave in waves:
-                states = self._states(cohort[:, wave], taken[:, wave])
-                clients, fine = self._placed(cohort[:, wave]), self._placed(good[:, wave])
-                states = programs.absorb(self.server, number, clients, fine, states)
+                if fed is None or len(waves) > 1:
+                    fed = self._feed.of(cohort[:, wave])
+                    self._begin(next(upcoming), cohort[:, wave])
+                states = self._states(cohort[:, wave], taken[:, wave], fed)
+                states = programs.absorb(
+                    self.server, number, fed.clients, self._placed(good[:, wave]), states, fed.data
+                )
                 self._keep(cohort[:, wave], good[:, wave], states)
-        np.add.at(self.excluded, cohort[taken & ~good], 1)
-        shares = np.zeros(self.layout.population)
-        np.add.at(shares, cohort[good], emphasis[good] / (float(whole) or 1.0))
+        for client in cohort[taken & ~good].tolist():
+            self.excluded[client] = self.excluded.get(client, 0) + 1
+        np.add.at(self.shares, cohort[good], emphasis[good] / (float(whole) or 1.0))
         empty = int(count) == 0 and bool(taken.any())
-        return Counts(int(sent.sum()), newcomers, int(steps), int(bits.sum()), int(empty), shares)
+        return Counts(int(sent.sum()), newcomers, int(steps), int(bits.sum()), int(empty))
 
-    def _filled(self, cohort: np.ndarray, taken: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """A cohort with empty slots at its end, so that it comes out in whole waves."""
-        more = ((0, 0), (0, -cohort.shape[1] % self._wave))
-        return np.pad(cohort, more), np.pad(taken, more)
+    def _cohort(self, number: int) -> tuple[np.ndarray, np.ndarray]:
+        """The clients of a round and which slots are taken, with empty slots at the end: they come in whole waves."""
+        if number not in self._cohorts:
+            cohort, taken = self.programs.cohort(number)
+            more = ((0, 0), (0, -cohort.shape[1] % self._wave))
+            self._cohorts = {n: found for n, found in self._cohorts.items() if abs(n - number) <= 2}
+            self._cohorts[number] = np.pad(cohort, more), np.pad(taken, more)
+        return self._cohorts[number]
+
+    def _waves(self, taken: np.ndarray) -> list[slice]:
+        return [wave for wave in _slices(taken.shape[1], self._wave) if taken[:, wave].any()]
+
+    def _first(self, number: int) -> np.ndarray | None:
+        """The clients of a round's first wave, if it has any."""
+        cohort, taken = self._cohort(number)
+        waves = self._waves(taken)
+        return cohort[:, waves[0]] if waves else None
+
+    def _begin(self, clients: np.ndarray | None, now: np.ndarray) -> None:
+        """Begin to read what the next wave needs, while the devices compute; `now`: the wave that they have."""
+        if clients is not None and clients.tobytes() != now.tobytes():
+            self._feed.begin(clients)
+            self._rows.begin(clients.reshape(-1))
 
     def _newcomers(self, number: int, clients: np.ndarray) -> int:
         """How many of these took no part in the round before, and so do not hold the current broadcast."""
         if number == 0:
             return len(clients)
-        before, taken = self.programs.cohort(number - 1)
+        before, taken = self._cohort(number - 1)
         return int(np.sum(~np.isin(clients, before[taken])))
 
-    def _over_all(self, function: Callable[[jax.Array, State], Any]) -> Iterator[Any]:
-        """`function(clients, states)` of all clients in their order, in blocks."""
-        devices, population = self.layout.devices, self.layout.population
-        for part in _slices(population, self._block * devices):
-            clients = part.start + np.arange(self._block * devices, dtype=np.int32)
-            clients = np.minimum(clients, population - 1).reshape(devices, -1)
-            states = self._states(clients, np.ones_like(clients, bool))
-            found = jax.device_get(function(self._placed(clients), states))
-            yield jax.tree.map(lambda leaf, size=part.stop - part.start: leaf[:size], found)
+    def _over(
+        self,
+        clients: np.ndarray,
+        function: Callable[[Fed, State], Any],
+        rows: Literal["none", "training", "all"],
+    ) -> Iterator[Any]:
+        """`function(rows, states)` of these clients in their order, in blocks; `rows` are those that it reads."""
+        devices = self.layout.devices
+        block = min(self._block, -(-len(clients) // devices))
+        reads = rows != "none" or self.programs.method.prepare is not None
+        parts = [clients[part] for part in _slices(len(clients), block * devices)]
+        for part, after in zip(parts, [*parts[1:], None], strict=True):
+            some = np.resize(part, (devices, block))  # the last block is filled up with clients of its own
+            fed = self._feed.of(some, rows == "all") if reads else self._feed.nothing(some)
+            states = self._states(some, np.ones_like(some, bool), fed)
+            found = function(fed, states)
+            if reads and after is not None:
+                self._feed.begin(np.resize(after, (devices, block)), rows == "all")
+            count = len(part)
+            yield jax.tree.map(lambda leaf, count=count: leaf[:count], jax.device_get(found))
 
-    def _states(self, clients: np.ndarray, taken: np.ndarray) -> State:
+    def _states(self, clients: np.ndarray, taken: np.ndarray, fed: Fed) -> State:
         """These clients' states on the devices, prepared if they are needed for the first time."""
         new = taken & ~self._rows.known(clients)
         if self.programs.method.prepare is not None and new.any():
-            states = self.programs.prepare(self._placed(clients), self._read(clients))
+            states = self.programs.prepare(fed.clients, self._read(clients), fed.data)
             self._keep(clients, new, states)
         return self._read(clients)
 

@@ -40,7 +40,9 @@ def read_newcomers(
     else:
         known = ".toml (a config with [data]), .csv, .parquet, .npz or .safetensors (a saved federation)"
         raise PolyfedError(f"{path}: cannot tell what this is, expected {known}")
-    return found if not clients else found.select([found.index(client) for client in clients])
+    if not clients:
+        return found if isinstance(found, Federation) else found.select(range(len(found)))
+    return found.select([found.index(client) for client in clients])
 
 
 def _table(path: Path, run: Path, target: str | None, by: str | None) -> Federation:

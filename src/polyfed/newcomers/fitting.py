@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from polyfed.data import Federation, Split
+from polyfed.data import Federation, Population, Split
 from polyfed.data.split import PARTS
 from polyfed.errors import PolyfedError
 from polyfed.losses import get_loss
@@ -33,13 +33,13 @@ class DataKind:
     """For the logistic loss: the labels that are -1 and +1."""
 
     @classmethod
-    def of(cls, federation: Federation, loss: str) -> DataKind:
+    def of(cls, federation: Federation | Population, loss: str) -> DataKind:
         signs = _signs(federation) if loss == "logistic" else None
         return cls(
             tuple(federation.feature_shape),
-            KINDS[federation.train.x.dtype.kind],
+            KINDS[federation.like.x.dtype.kind],
             federation.feature_names,
-            tuple(federation.train.y.shape[1:]),
+            tuple(federation.like.y.shape[1:]),
             get_loss(loss).outputs(federation),
             federation.classes,
             federation.label_names,
@@ -137,9 +137,10 @@ def _refuse_label(newcomers: Federation, wrong: Callable[[np.ndarray], Any], wan
             raise PolyfedError(f"client '{client}' has the label {split.y[row]:g} in its {part} rows, {wanted}")
 
 
-def _signs(federation: Federation) -> tuple[float, float]:
+def _signs(federation: Federation | Population) -> tuple[float, float]:
     """The labels that the logistic loss reads as -1 and +1."""
-    values = sorted({float(v) for part in PARTS for v in np.unique(federation.split(part).y)})
+    found = federation.label_values()
+    values = [float(v) for v in (federation.some_targets if found is None else found)]
     if set(values) <= {-1, 1}:
         return -1.0, 1.0
     if set(values) <= {0, 1} or federation.classes == 2:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -44,7 +44,7 @@ class Newcomers:
     """The split that no model has seen: "test", else "validation"; None where nothing is held out."""
 
     @property
-    def clients(self) -> tuple[str, ...]:
+    def clients(self) -> Sequence[str]:
         return self.problem.federation.clients
 
     @property
@@ -83,7 +83,7 @@ class Newcomers:
         """The newcomers whose model is not finite: the stepsize was too large for their rows."""
         leaves = [np.asarray(leaf).reshape(len(self.clients), -1) for leaf in jax.tree.leaves(self.params)]
         fine = np.all([np.isfinite(leaf).all(axis=1) for leaf in leaves], axis=0)
-        return [self.clients[i] for i in np.flatnonzero(~fine)]
+        return [self.clients[int(i)] for i in np.flatnonzero(~fine)]
 
     def save(self, folder: str | Path) -> Path:
         """Write newcomers.csv, a row per newcomer with every metric, and models/NAME.safetensors for each."""

@@ -34,6 +34,7 @@ def page_data(methods: Sequence[Method], focus: Method) -> dict[str, Any]:
         "share": task.is_share,
         "lower": task.lower_is_better,
         "focus": methods.index(focus),
+        "over": "the clients of the sample" if any(method.sample for method in methods) else "all clients",
         "clients": clients,
         "alone": _reference(methods, clients),
         "options": [{"key": key, "name": _curve_name(key)} for key in sorted(keys, key=lambda key: _rank(key, task))],
@@ -90,7 +91,7 @@ def _curves(method: Method) -> dict[str, Any]:
     columns = {name for rows in by_round for row in rows.values() for name in row}
     axes = {name: [_exact(strict_average(_across(by_round, at, name))) for at in shared] for name in AXES}
     curves = {}
-    for name in sorted(columns - set(AXES)):
+    for name in sorted(columns - {*AXES, "evaluated_clients"}):
         key = _curve_key(name, method.deployed, columns)
         across = [_across(by_round, at, name) for at in shared]
         mean = [_short(strict_average(values)) for values in across]

@@ -31,6 +31,8 @@ def headline(methods: Sequence[Method]) -> Headline:
         sentence, details = _plain(focus), []
     if chosen:
         details.insert(0, chosen)
+    if focus.sample:
+        details.append(f"Measured on a sample, {focus.sample}, which each run's seed drew.")
     return Headline(sentence, tuple(details), focus)
 
 

@@ -68,9 +68,17 @@ class Method:
         return any(bool(run.summary.get("adapted_on_test")) for run in self.runs)
 
     @property
+    def sample(self) -> str:
+        """Where a sample of the clients was measured: how many of how many; else nothing."""
+        found = self.runs[0].summary
+        measured, population = found.get("evaluated_clients"), found.get("clients")
+        return f"{measured:,} of {population:,} clients" if measured and population and measured < population else ""
+
+    @property
     def marked(self) -> str:
-        """The label, with a mark where the figures are not those of unseen rows."""
-        return f"{self.label} (test labels leak)" if self.leaks else self.label
+        """The label, with a mark where the figures are not those of unseen rows, or not those of all clients."""
+        marks = [*(["test labels leak"] if self.leaks else []), *([self.sample] if self.sample else [])]
+        return f"{self.label} ({'; '.join(marks)})" if marks else self.label
 
     @cached_property
     def deployed(self) -> str:

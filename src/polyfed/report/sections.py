@@ -140,9 +140,9 @@ def fairness_section(methods: Sequence[Method]) -> str:
         body.append(_row(methods.index(method), escape(table.labels[i]), cells))
     task = methods[0].task
     return (
-        f"<p>The {escape(task.name)} over all clients. The smallest and the largest client go by training rows; a Gini "
-        "index of 0 and a Jain index of 1 mean that all are served alike. A client’s weight is its share of all the "
-        "server’s averages.</p>" + _table(table.headers, body)
+        f"<p>The {escape(task.name)} over {_over(methods)}. The smallest and the largest client go by training rows; "
+        "a Gini index of 0 and a Jain index of 1 mean that all are served alike. A client’s weight is its share of all "
+        "the server’s averages.</p>" + _table(table.headers, body)
     )
 
 
@@ -151,7 +151,7 @@ def notes(methods: Sequence[Method]) -> str:
     task = methods[0].task
     lines = [
         f"Every figure is the <b>{escape(task.name)}</b> of the model that a client deploys, after the last round "
-        "(not the best one), over all clients, those included that were absent from some rounds.",
+        f"(not the best one), over {_over(methods)}, those included that were absent from some rounds.",
         "The worst and best 10% are means over the tenth of the clients with the "
         + ("largest and smallest error." if task.lower_is_better else "lowest and highest accuracy."),
         "<b>Alone</b> is purely local training of the same model with the same budget; a client’s gain is "
@@ -173,6 +173,12 @@ def notes(methods: Sequence[Method]) -> str:
         return f"{listed}<p>In a sentence: {escape(_figure(methods[0]))}.</p>"
     deployed = "".join(f"<li><b>{escape(method.label)}:</b> {escape(_figure(method))}</li>" for method in methods)
     return f"{listed}<h3>Per method</h3><ul>{deployed}</ul>"
+
+
+def _over(methods: Sequence[Method]) -> str:
+    """Which clients the figures are about."""
+    samples = dict.fromkeys(method.sample or "all clients" for method in methods)
+    return "; ".join(f"a sample of {found}" if found != "all clients" else found for found in samples)
 
 
 def _figure(method: Method) -> str:

@@ -234,6 +234,8 @@ def _candidates(config: Config, plan: TunePlan, method: Method) -> list[tuple[st
 def _without_test(config: Config) -> Problem:
     """The problem as tuning sees it: nobody has a test row."""
     problem, federation = config.problem, config.problem.federation
+    if not isinstance(federation, Federation):
+        raise PolyfedError(f"{config.where}: tuning needs the rows of all clients in memory; this data is on demand")
     if not len(federation.validation.y):
         raise PolyfedError(
             f"{config.where}: tuning chooses by validation rows and the data has none; hold some out, "

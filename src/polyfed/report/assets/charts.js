@@ -60,7 +60,7 @@ function drawCurves() {
 
   const silent = METHODS.some((method) => !raw(method).some((bits) => bits > 0));
   $("curve-note").textContent = [
-    option.name + ", mean over all clients.",
+    `${option.name}, mean over ${DATA.over}.`,
     METHODS.some((method) => method.seeds > 1) ? "Bands span the seeds." : "",
     going === null ? "" : "The grey line is going alone.",
     most === 0 ? "No bits were sent." : silent ? "A dotted level is a method that sends nothing." : "",
