@@ -126,8 +126,9 @@ def bench_scale_command(
     from polyfed.bench.scale import POPULATIONS, as_dicts, this_machine
     from polyfed.files import write_text
 
+    found: dict[str, Any] = {"machine": this_machine()}  # before anything runs: it tells the load
     points = bench_scale(clients or POPULATIONS, repeat)
-    found: dict[str, Any] = {"machine": this_machine(), "populations": as_dicts(points)}
+    found["populations"] = as_dicts(points)
     if growth or picture is not None:
         grown = [*bench_growth(max(1, repeat // 2)), over_populations(points)]
         found["growth"] = [one.as_dict() for one in grown]
