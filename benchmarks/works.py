@@ -16,8 +16,8 @@ ALL = (TORCH_LOOP, FEDJAX_LOOP, PFL_LOOP, FLOWER_LOOP)
 
 
 def _stateful(method: str, gradients: int) -> tuple[Peer, ...]:
-    """The loops that have a method with a state of every client: only the plain one, which was written for it."""
-    return (replace(TORCH_LOOP, method=method, gradients=gradients),)
+    """Who has a method with a state of every client: only the plain loop, written for it; and our FedAvg beside."""
+    return (OURS, replace(TORCH_LOOP, method=method, gradients=gradients))
 
 
 _MLP = Work("FedAvg, MLP 784-200-200-10, 100 clients x 20 steps", "mlp", 100, 20, 20, 10, ALL, rows=400)
