@@ -12,6 +12,7 @@ import os
 import platform
 import subprocess
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +22,20 @@ from startup import startup
 from works import WORKS
 
 from polyfed.bench.loops import FEDJAX, FLOWER, PFL, POLYFED, TORCH
+from polyfed.bench.work import Work
 from polyfed.machine import memory_bytes
 from polyfed.startup import start
 
 PACKAGES = {POLYFED: ("jax",), TORCH: ("torch",), FEDJAX: ("fedjax", "jax"), PFL: ("pfl",), FLOWER: ("flwr", "ray")}
+
+FRAMEWORKS = [environment.framework for environment in PACKAGES if environment != POLYFED]
 
 
 def main() -> None:
     os.chdir(report.ROOT)
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", choices=[*WORKS, "startup"], help="these parts alone")
+    parser.add_argument("--beside", nargs="*", choices=FRAMEWORKS, default=FRAMEWORKS, help="these frameworks alone")
     parser.add_argument("--repeat", type=int, default=5, help="rounds of each framework, in turns (default 5)")
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     parser.add_argument("--page", action="store_true", help="write the page from the kept figures; measure nothing")
@@ -40,25 +45,31 @@ def main() -> None:
     if options.page:
         report.write_page()
         return
-    record = run(options.only or [*WORKS, "startup"], options.repeat)
+    record = run(options.only or [*WORKS, "startup"], options.beside, options.repeat)
     print(report.tables(record))
     if options.json:
         options.json.write_text(json.dumps(record, indent=1) + "\n")
-    if options.only is None:
+    if options.only is None and options.beside == FRAMEWORKS:
         report.keep(record)
         report.write_page()
 
 
-def run(parts: list[str], repeat: int) -> dict[str, Any]:
+def run(parts: list[str], beside: list[str], repeat: int) -> dict[str, Any]:
     """The record of a run: where and when it was, and what was measured."""
     start()
     threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     record: dict[str, Any] = {"machine": machine(threads), "versions": versions(), "date": time.strftime("%Y-%m-%d")}
-    record["works"] = [measure(key, WORKS[key], repeat, threads, say) for key in WORKS if key in parts]
+    works = {key: among(work, [*beside, POLYFED.framework]) for key, work in WORKS.items() if key in parts}
+    record["works"] = [measure(key, work, repeat, threads, say) for key, work in works.items()]
     if "startup" in parts:
         say("start-up: import, compilation of every method, a second process")
         record["startup"] = startup(repeat)
     return record
+
+
+def among(work: Work, frameworks: list[str]) -> Work:
+    """The work beside these frameworks alone."""
+    return replace(work, peers=tuple(peer for peer in work.peers if peer.environment.framework in frameworks))
 
 
 def machine(threads: int) -> dict[str, Any]:

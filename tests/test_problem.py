@@ -163,6 +163,30 @@ def test_with_replacement_batches_repeat_and_without_they_do_not(problem) -> Non
             np.testing.assert_array_equal(seen, 3)
 
 
+@pytest.mark.parametrize("replace", [False, True])
+def test_batches_that_are_drawn_ahead_are_those_drawn_step_by_step(problem, monkeypatch, replace: bool) -> None:
+    """Rows and weights of nine batches of 4: two passes over 17 rows and a part of the third."""
+
+    def batches() -> tuple[np.ndarray, np.ndarray]:
+        examples = Examples(jnp.zeros((17, 4)), jnp.zeros(17, jnp.int32))
+        f = Objective(problem, examples, *map(jnp.int32, (0, 17)), 17, *map(jnp.int32, (0, 0)), jax.random.key(0))
+
+        def note(carry, batch):
+            rows, weights, step = carry
+            return rows.at[step].set(batch.rows), weights.at[step].set(batch.weights), step + 1
+
+        start = (jnp.zeros((9, 4), jnp.int32), jnp.zeros((9, 4)), 0)
+        rows, weights, _ = f.train(note, start, jax.random.key(1), objective.Batching(4, 9, None, replace))[0]
+        return np.asarray(rows), np.asarray(weights)
+
+    ahead = batches()
+    monkeypatch.setattr(objective, "AHEAD", 0)
+    for found, expected in zip(ahead, batches(), strict=True):
+        np.testing.assert_array_equal(found, expected)
+    assert len({tuple(rows) for rows in ahead[0]}) == 9
+    assert ahead[1].sum() == (36 if replace else 17 + 16)
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [

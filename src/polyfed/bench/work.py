@@ -72,7 +72,7 @@ class Work:
         if self.cohort is None:
             return None
         draw, slots = sampling(self.cohort, self.clients), jnp.arange(self.cohort)
-        return [np.asarray(draw.cohort(jnp.uint32(0), jnp.int32(k), slots)[0]).tolist() for k in range(SENT)]
+        return jax.jit(jax.vmap(lambda k: draw.cohort(jnp.uint32(0), k, slots)[0]))(jnp.arange(SENT)).tolist()
 
     def small(self, clients: int = 2) -> Work:
         """A few steps in which each takes all of the client's rows, so that no order of the rows matters."""
