@@ -134,19 +134,15 @@ def test_a_client_without_rows_in_a_split_is_named() -> None:
         problem.value({"w": np.zeros(4)}, "client-000", "test")
 
 
+def client_of(problem: pf.Problem, size: int) -> Objective:
+    """The objective of a client with so many rows."""
+    examples, zero = Examples(jnp.zeros((size, 4)), jnp.zeros(size, jnp.int32)), jnp.int32(0)
+    return Objective(problem, examples, zero, jnp.int32(size), size, zero, zero, jax.random.key(0))
+
+
 def test_with_replacement_batches_repeat_and_without_they_do_not(problem) -> None:
     """Count how often each row is read in one pass over a client of 17 rows."""
-    size = 17
-    f = Objective(
-        problem,
-        Examples(jnp.zeros((size, 4)), jnp.zeros(size, jnp.int32)),
-        jnp.int32(0),
-        jnp.int32(size),
-        size,
-        jnp.int32(0),
-        jnp.int32(0),
-        jax.random.key(0),
-    )
+    size, f = 17, client_of(problem, 17)
 
     def count(seen, batch):
         return seen.at[batch.rows].add(batch.weights)
@@ -168,15 +164,14 @@ def test_batches_that_are_drawn_ahead_are_those_drawn_step_by_step(problem, monk
     """Rows and weights of nine batches of 4: two passes over 17 rows and a part of the third."""
 
     def batches() -> tuple[np.ndarray, np.ndarray]:
-        examples = Examples(jnp.zeros((17, 4)), jnp.zeros(17, jnp.int32))
-        f = Objective(problem, examples, *map(jnp.int32, (0, 17)), 17, *map(jnp.int32, (0, 0)), jax.random.key(0))
-
         def note(carry, batch):
             rows, weights, step = carry
             return rows.at[step].set(batch.rows), weights.at[step].set(batch.weights), step + 1
 
         start = (jnp.zeros((9, 4), jnp.int32), jnp.zeros((9, 4)), 0)
-        rows, weights, _ = f.train(note, start, jax.random.key(1), objective.Batching(4, 9, None, replace))[0]
+        rows, weights, _ = client_of(problem, 17).train(
+            note, start, jax.random.key(1), objective.Batching(4, 9, None, replace)
+        )[0]
         return np.asarray(rows), np.asarray(weights)
 
     ahead = batches()
