@@ -1,7 +1,7 @@
 """Works (a), (c) and (e) on an accelerator, beside a PyTorch loop there: `PYTHONPATH=src python benchmarks/gpu.py`.
 
 The Python that runs it needs JAX with the accelerator and, for the loop, PyTorch. Each figure is the best of a few
-rounds; the loop's round is measured in turns with ours, after both have reached the same loss on a small version.
+stretches of rounds; the loop's are measured in turns with ours, after both have reached the same loss on a small version.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from polyfed.bench.loops import ask
 from polyfed.bench.work import Work, loss_difference, make_problem, make_simulation, running, written
 from polyfed.startup import start
 
-COPIED = 1 << 30
+COPIED = 4 << 30
 SIDE = 8192
 CASES = {"a": (100, 1000), "c": (100,), "e": (1000,)}
 LOOP_CLIENTS = 100
@@ -36,6 +36,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", choices=CASES, default=list(CASES), help="these works alone")
     parser.add_argument("--clients", type=int, nargs="*", help="these numbers of clients instead")
     parser.add_argument("--repeat", type=int, default=5, help="rounds of each")
+    parser.add_argument("--rounds", type=int, default=10, help="rounds in one call of ours, as a run makes them")
     parser.add_argument("--torch", type=Path, default=Path(sys.executable), help="a Python that has PyTorch")
     parser.add_argument("--no-torch", action="store_true", help="without the PyTorch loop")
     parser.add_argument("--json", type=Path, help="write the figures to this file")
@@ -73,12 +74,12 @@ def measure(work: Work, key: str, rates: dict[str, float], options: Any) -> dict
     run.advance(1)
     ours, theirs = [], []
     if python is None:
-        ours = [advance(run) for _ in range(options.repeat)]
+        ours = [advance(run, options.rounds) for _ in range(options.repeat)]
     else:
         with written(make_problem(beside)) as place, running(beside, TORCH_LOOP, place, python) as loop:
             ask(loop)
             for _ in range(options.repeat):
-                ours.append(advance(run))
+                ours.append(advance(run, options.rounds))
                 theirs.append(ask(loop)[0])
     seconds = min(ours)
     found |= {
@@ -103,10 +104,11 @@ def traffic(work: Work, numbers: int) -> int:
     return 4 * 4 * numbers * work.clients * work.steps
 
 
-def advance(run: Any) -> float:
+def advance(run: Any, rounds: int) -> float:
+    """The seconds of a round; those between two evaluations are one call of one program."""
     before = run.seconds
-    run.advance(1)
-    return run.seconds - before
+    run.advance(rounds)
+    return (run.seconds - before) / rounds
 
 
 def copy_rate() -> float:
