@@ -1,7 +1,7 @@
 """Works (a), (c) and (e) on an accelerator, beside a PyTorch loop there: `PYTHONPATH=src python benchmarks/gpu.py`.
 
 The Python that runs it needs JAX with the accelerator and, for the loop, PyTorch. Each figure is the best of a few
-stretches of rounds; the loop's are measured in turns with ours, after both have reached the same loss on a small version.
+stretches of rounds; the loop is measured in turns with ours, after both have reached the same loss on a small version.
 """
 
 from __future__ import annotations
