@@ -9,7 +9,7 @@ from typing import Any
 
 from chart import draw
 from measure import AGREE
-from works import OF_FEDAVG, SHARE, TIMES
+from works import OF_FEDAVG, SHARE, TIMES, WORKS
 
 from polyfed.bench.work import TOLERANCE
 
@@ -43,11 +43,23 @@ def tables(record: Record) -> str:
     if record["works"]:
         found += ["## Rounds", "", _rounds(record), "", "## Goals", "", _goals(record)]
         gaps = [f"- ({work['key']}) {gap}" for work in record["works"] for gap in work["gaps"]]
+        gaps += [f"- {gap}" for gap in left_out(record)]
         if gaps:
             found += ["", "Not measured:", "", *gaps]
     if "startup" in record:
         found += ["", "## Start-up", "", _startup(record["startup"])]
     return "\n".join(found).strip()
+
+
+def left_out(record: Record) -> list[str]:
+    """The works, and the peers of those that were run, that a part of a run did not ask for."""
+    run = {work["key"]: work for work in record["works"]}
+    found = [f"({key}) {work.name}: not part of this run" for key, work in WORKS.items() if key not in run]
+    for key, work in run.items():
+        told = " ".join([*(timing["framework"] for timing in work["timings"]), *work["gaps"]])
+        names = [peer.environment.framework for peer in WORKS[key].peers]
+        found += [f"({key}) {name}: not part of this run" for name in names if name not in told]
+    return found
 
 
 def _rounds(record: Record) -> str:
@@ -146,6 +158,7 @@ def facts(record: Record) -> dict[str, Any]:
     return {
         **record["machine"],
         "date": record["date"],
+        "busy": BUSY if record["machine"]["load_before"] > 0.5 else "",
         "versions": ", ".join(
             f"{framework} ({', '.join(f'{name} {version}' for name, version in found.items())})"
             for framework, found in record["versions"].items()
@@ -158,6 +171,9 @@ def facts(record: Record) -> dict[str, Any]:
     }
 
 
+BUSY = """
+**The machine was busy with other work during this run: neither its seconds nor its ratios are to be relied on.**
+""".strip()
 STARTUP = """
 `import polyfed` takes {import_seconds:.2f} s (goal: below 1.5 s). A process that makes a problem of 100 clients,
 compiles FedAvg on the MLP, runs a round and measures it ends after {first_process_seconds:.1f} s; a second one, which
