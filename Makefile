@@ -6,7 +6,7 @@ READY  := $(VENV)/.ready
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format scale docs torch fedjax browser clean
+.PHONY: help setup demo test lint format scale docs bench torch fedjax pfl flower browser clean
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/make \1\t\2/'
@@ -42,18 +42,31 @@ scale: $(READY) ## measure a million clients and what grows with what, and renew
 docs: $(READY) ## renew the generated tables of the docs, check their links, run their examples
 	$(BIN)/python docs/build.py
 
-torch: $(READY) ## an environment with PyTorch, for the loops that `polyfed bench` runs beside ours
+bench: $(READY) torch fedjax pfl flower ## every framework on the same work, in turns; writes docs/benchmarks.md and its chart
+	$(BIN)/python benchmarks/run.py $(ARGS)
+
+torch: ## an environment with PyTorch, for the loops that `make bench` and `polyfed bench` run beside ours
 	test -x .venv-torch/bin/python || $(PYTHON) -m venv .venv-torch
 	.venv-torch/bin/python -m pip install --quiet 'torch==2.13.0' numpy
 
-fedjax: $(READY) ## an environment with FedJAX and the JAX that it runs on, for `polyfed bench neural`
+fedjax: ## an environment with FedJAX and the JAX that it runs on
 	test -x .venv-fedjax/bin/python || $(PYTHON) -m venv .venv-fedjax
 	.venv-fedjax/bin/python -m pip install --quiet 'fedjax==0.0.17' 'jax==0.4.25' 'jaxlib==0.4.25' 'numpy<2' \
 	  'dm-haiku<0.0.13' 'scipy<1.13'
+
+pfl: ## an environment with pfl; PyTorch comes first, pinned, as the unpinned one may bring CUDA
+	test -x .venv-pfl/bin/python || $(PYTHON) -m venv .venv-pfl
+	.venv-pfl/bin/python -m pip install --quiet 'torch==2.13.0'
+	.venv-pfl/bin/python -m pip install --quiet 'pfl[pytorch]==0.6.0'
+
+flower: ## an environment with Flower's simulation and Ray
+	test -x .venv-flower/bin/python || $(PYTHON) -m venv .venv-flower
+	.venv-flower/bin/python -m pip install --quiet 'torch==2.13.0'
+	.venv-flower/bin/python -m pip install --quiet 'flwr[simulation]==1.41.0'
 
 browser: ## install headless Chromium where the system's package manager is apt
 	@command -v chromium >/dev/null || command -v google-chrome >/dev/null || \
 	  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium >/dev/null; }
 
 clean: ## remove what the build made
-	rm -rf $(VENV) .venv-torch .venv-fedjax build dist .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-torch .venv-fedjax .venv-pfl .venv-flower build dist .pytest_cache .ruff_cache .hypothesis

@@ -16,18 +16,9 @@ from polyfed.bench.convex import METHODS, Speed, bench_convex
 from polyfed.bench.engine import FLOPS, Figures
 from polyfed.bench.loops import TORCH
 from polyfed.bench.methods import bench_methods
-from polyfed.bench.neural import (
-    FEDJAX_AVERAGING,
-    MIXING,
-    ON_CPU,
-    ON_GPU,
-    Peer,
-    Seconds,
-    Work,
-    bench_neural,
-    loss_difference,
-)
+from polyfed.bench.neural import FEDJAX_AVERAGING, MIXING, ON_CPU, ON_GPU, Seconds, bench_neural
 from polyfed.bench.neural import Speed as NeuralSpeed
+from polyfed.bench.work import Peer, Work, loss_difference
 
 
 def test_the_figures_follow_from_the_times() -> None:

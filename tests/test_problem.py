@@ -134,19 +134,15 @@ def test_a_client_without_rows_in_a_split_is_named() -> None:
         problem.value({"w": np.zeros(4)}, "client-000", "test")
 
 
+def client_of(problem: pf.Problem, size: int) -> Objective:
+    """The objective of a client with so many rows."""
+    examples, zero = Examples(jnp.zeros((size, 4)), jnp.zeros(size, jnp.int32)), jnp.int32(0)
+    return Objective(problem, examples, zero, jnp.int32(size), size, zero, zero, jax.random.key(0))
+
+
 def test_with_replacement_batches_repeat_and_without_they_do_not(problem) -> None:
     """Count how often each row is read in one pass over a client of 17 rows."""
-    size = 17
-    f = Objective(
-        problem,
-        Examples(jnp.zeros((size, 4)), jnp.zeros(size, jnp.int32)),
-        jnp.int32(0),
-        jnp.int32(size),
-        size,
-        jnp.int32(0),
-        jnp.int32(0),
-        jax.random.key(0),
-    )
+    size, f = 17, client_of(problem, 17)
 
     def count(seen, batch):
         return seen.at[batch.rows].add(batch.weights)
@@ -161,6 +157,29 @@ def test_with_replacement_batches_repeat_and_without_they_do_not(problem) -> Non
         else:
             assert int(taken) == 3 * 5
             np.testing.assert_array_equal(seen, 3)
+
+
+@pytest.mark.parametrize("replace", [False, True])
+def test_batches_that_are_drawn_ahead_are_those_drawn_step_by_step(problem, monkeypatch, replace: bool) -> None:
+    """Rows and weights of nine batches of 4: two passes over 17 rows and a part of the third."""
+
+    def batches() -> tuple[np.ndarray, np.ndarray]:
+        def note(carry, batch):
+            rows, weights, step = carry
+            return rows.at[step].set(batch.rows), weights.at[step].set(batch.weights), step + 1
+
+        start = (jnp.zeros((9, 4), jnp.int32), jnp.zeros((9, 4)), 0)
+        rows, weights, _ = client_of(problem, 17).train(
+            note, start, jax.random.key(1), objective.Batching(4, 9, None, replace)
+        )[0]
+        return np.asarray(rows), np.asarray(weights)
+
+    ahead = batches()
+    monkeypatch.setattr(objective, "AHEAD", 0)
+    for found, expected in zip(ahead, batches(), strict=True):
+        np.testing.assert_array_equal(found, expected)
+    assert len({tuple(rows) for rows in ahead[0]}) == 9
+    assert ahead[1].sum() == (36 if replace else 17 + 16)
 
 
 @pytest.mark.parametrize(

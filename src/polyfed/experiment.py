@@ -11,8 +11,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self, TextIO
 
-import tomlkit
-
 from polyfed import evaluate
 from polyfed.algorithms import Local
 from polyfed.config import Config, Method
@@ -23,7 +21,7 @@ from polyfed.engine.simulate import simulate
 from polyfed.engine.simulation import Metrics, Simulation, evaluated_clients
 from polyfed.engine.tensors import save_rows, save_tree
 from polyfed.errors import PolyfedError
-from polyfed.files import write_csv, write_text
+from polyfed.files import as_toml, write_csv, write_text
 from polyfed.machine import peak_memory_bytes
 from polyfed.newcomers import trained
 from polyfed.rundir import RunRecord, read_run
@@ -253,7 +251,7 @@ class Journal:
                 (self.folder / name).unlink(missing_ok=True)
             for name in ("models", trained.FOLDER):
                 shutil.rmtree(self.folder / name, ignore_errors=True)
-            write_text(self.folder / "config.toml", tomlkit.dumps(resolved))
+            write_text(self.folder / "config.toml", as_toml(resolved))
             rounds = [row["round"] for row in self.past]
             names: Sequence[str] = self.config.problem.federation.clients
             measured = evaluated_clients(len(names), self.config.run.eval_clients, self.seed)

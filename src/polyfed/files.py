@@ -22,3 +22,10 @@ def write_csv(path: Path, rows: list[dict[str, Any]]) -> None:
         writer.writeheader()
         writer.writerows(rows)
     os.replace(part, path)
+
+
+def as_toml(table: dict[str, Any]) -> str:
+    """A config as text. The library that writes it is imported here: most programs write none."""
+    import tomlkit
+
+    return tomlkit.dumps(table)

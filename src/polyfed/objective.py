@@ -19,6 +19,9 @@ BLOCK = 4096
 """The rows that a pass over a client's whole data takes at a time; a client with fewer is taken in one piece."""
 
 
+AHEAD = 1 << 14
+"""The most rows whose order is drawn before the first step, all at once, which costs less than step by step."""
+
 MASKS = 2**31 - 2
 """What a client's key is folded with for the draws of the model itself (dropout), apart from those of the batches."""
 
@@ -124,6 +127,7 @@ class Objective:
         steps = steps if count is None else count
         if batching.replace and not whole:
             size = int(batching.size)
+        ahead = isinstance(steps, int) and not whole and steps * size <= AHEAD
 
         def rows_at(index: jax.Array) -> Batch | None:
             if whole:
@@ -134,11 +138,14 @@ class Objective:
             positions = (index % per_epoch) * size + jnp.arange(size)
             inside = positions < self.size
             shuffle = jax.random.fold_in(key, index // per_epoch)
-            rows = randomness.shuffled(shuffle, self.size, jnp.where(inside, positions, 0))
+            at_once = {"unroll": 1} if ahead else {}
+            rows = randomness.shuffled(shuffle, self.size, jnp.where(inside, positions, 0), **at_once)
             return Batch(self.start + rows, inside.astype(jnp.result_type(float)))
 
+        batches = jax.vmap(rows_at)(jnp.arange(steps)) if ahead else None
+
         def batch_at(index: jax.Array) -> Batch | None:
-            batch = rows_at(index)
+            batch = rows_at(index) if batches is None else jax.tree.map(lambda leaf: leaf[index], batches)
             if self.problem.model.train_apply is None:
                 return batch
             own = jax.random.fold_in(jax.random.fold_in(key, MASKS), index)

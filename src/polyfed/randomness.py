@@ -50,13 +50,16 @@ SHUFFLE_ROUNDS = 32
 UNROLL = 8
 
 
-def shuffled(key: jax.Array, size: jax.Array | int, positions: jax.Array, inverse: bool = False) -> jax.Array:
+def shuffled(
+    key: jax.Array, size: jax.Array | int, positions: jax.Array, inverse: bool = False, unroll: int = UNROLL
+) -> jax.Array:
     """What stands at `positions` of a random permutation of 0..size-1, or of its inverse, without building it.
 
     The swap-or-not shuffle (Hoang, Morris, Rogaway 2012): each pass pairs x with (k - x) mod size and swaps the pair if
     a hash of it says so. Every pass is an involution, hence the whole an exact permutation for any `size`, traced or
     not, at a cost that depends on the number of positions alone: a batch needs no sorted array of the client's rows,
-    and a cohort of K among N clients needs K evaluations.
+    and a cohort of K among N clients needs K evaluations. `unroll`: passes that are compiled as one; of few positions
+    several are quicker, of thousands one by one.
     """
     with jax.numpy_dtype_promotion("standard"):
         size = jnp.asarray(size, jnp.uint32)
@@ -70,7 +73,7 @@ def shuffled(key: jax.Array, size: jax.Array | int, positions: jax.Array, invers
             coin = _mix(jnp.maximum(x, partner) ^ word[1]) >> 31
             return jnp.where(coin == 1, partner, x), None
 
-        return lax.scan(swap, x, words, unroll=UNROLL)[0].astype(jnp.int32)
+        return lax.scan(swap, x, words, unroll=unroll)[0].astype(jnp.int32)
 
 
 def coins(key: jax.Array, shape: tuple[int, ...], probability: float) -> jax.Array:

@@ -13,6 +13,7 @@ import pytest
 
 import polyfed as pf
 from polyfed.algorithms import REGISTRY
+from polyfed.bench.compilations import compilations
 from polyfed.engine.participation import sampling
 from polyfed.engine.simulation import Simulation
 from tests.conftest import unequal_clients
@@ -108,6 +109,18 @@ def test_float32_agrees_with_float64_to_its_precision(problem, method) -> None:
         )
     bits = [Simulation(problem, method, dtype=dtype).wire_up for dtype in ("float32", "float64")]
     assert bits[0] == bits[1] / 2
+
+
+def test_no_round_after_the_first_compiles_anything(problem, method) -> None:
+    """Neither a whole program nor a single operation; with the states on the devices and outside them."""
+    for store in ("device", "host"):
+        simulation = Simulation(problem, method, dtype="float64", participation=3, store=store)
+        simulation.prepare()
+        simulation.advance(1)
+        with compilations() as counted:
+            simulation.advance(1)
+            simulation.advance(3)
+        assert len(counted) == 0, store
 
 
 def test_resuming_is_bit_identical(problem, method, tmp_path: Path) -> None:

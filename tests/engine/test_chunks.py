@@ -6,9 +6,10 @@ from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 import polyfed as pf
-from polyfed.engine.devices import EVAL_BYTES, chunk_size, made_bytes
+from polyfed.engine.devices import BATCH_BYTES, EVAL_BYTES, chunk_size, made_bytes
 from polyfed.engine.simulation import Simulation
 
 
@@ -50,6 +51,19 @@ def test_a_size_nearby_that_leaves_no_last_chunk_to_fill_is_taken() -> None:
             plain = -(-clients // -(-clients // target))
             assert -(-clients // size) * size <= -(-clients // plain) * plain
             assert min(clients, 2) <= size <= 1.25 * target
+
+
+def test_the_batches_of_a_chunk_stay_in_the_cache() -> None:
+    """Of a small model many clients would fit by its numbers; a step that takes all rows has no batch to gather."""
+    draws = np.random.default_rng(0)
+    clients = [(draws.normal(size=(40, 60)), draws.integers(0, 10, 40)) for _ in range(120)]
+    problem = pf.Problem(pf.Federation.from_arrays(clients, classes=10), pf.models.linear())
+    chunks = {
+        batch: Simulation(problem, pf.algorithms.FedAvg(batch=batch), devices=1).programs.round.chunk
+        for batch in (20, "full")
+    }
+    assert chunks[20] * 20 * 60 * 4 <= 1.25 * BATCH_BYTES
+    assert chunks["full"] == 120
 
 
 def test_an_evaluation_takes_no_more_rows_than_fit() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +23,9 @@ class Environment:
 
 TORCH = Environment("PyTorch", Path(".venv-torch/bin/python"), "--torch")
 FEDJAX = Environment("FedJAX", Path(".venv-fedjax/bin/python"), "--fedjax")
+PFL = Environment("pfl", Path(".venv-pfl/bin/python"), "--pfl")
+FLOWER = Environment("Flower", Path(".venv-flower/bin/python"), "--flower")
+POLYFED = Environment("polyfed", Path(sys.executable), "--polyfed")
 
 
 def start_loop(
@@ -33,8 +38,9 @@ def start_loop(
         python = environment.python
     named = f"{environment.option} {python}"
     command = [str(python), str(Path(__file__).parent / script), *words]
+    usual = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}  # another XLA knows other flags
     try:
-        loop = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        loop = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=usual)
     except OSError as error:
         raise PolyfedError(f"{named}: cannot be started: {error.strerror}") from None
     assert loop.stdout is not None

@@ -20,6 +20,8 @@ CHUNK_NUMBERS = 1_000_000
 """On a CPU, a chunk of clients whose models together have about this many numbers keeps the caches warm."""
 CHUNK_BYTES = 64 << 20
 """On a CPU, the most that the examples of one chunk's step may take, or what the model makes of them."""
+BATCH_BYTES = 256 << 10
+"""The same where a step takes a batch: what is gathered for it should still be in the cache when it is used."""
 EVAL_BYTES = 64 << 20
 """The most that a model may make of the rows of a client that an evaluation takes at a time."""
 ACCELERATOR_SHARE = 8
@@ -97,18 +99,26 @@ def _products(program: Any) -> int:
     return total
 
 
-def chunk_size(clients: int, numbers: int, example_bytes: int, device: Any, chosen: int | None = None) -> int:
+def chunk_size(
+    clients: int,
+    numbers: int,
+    example_bytes: int,
+    device: Any,
+    chosen: int | None = None,
+    most_bytes: int = CHUNK_BYTES,
+) -> int:
     """How many of a device's `clients` to run side by side.
 
     A CPU likes few (its caches hold a few models), an accelerator likes all that fit its memory. `numbers` is the size
-    of a client's model and state, `example_bytes` what one client's step reads, or makes of it.
+    of a client's model and state, `example_bytes` what one client's step reads, or makes of it: on a CPU, a chunk's at
+    most `most_bytes`.
     """
     if chosen is not None:
         if not isinstance(chosen, int) or chosen < 1:
             raise PolyfedError(f"chunk must be a whole number, at least 1, found {chosen!r}")
         return min(chosen, clients)
     if device.platform == "cpu":
-        target = min(CHUNK_NUMBERS // max(1, numbers), CHUNK_BYTES // max(1, example_bytes))
+        target = min(CHUNK_NUMBERS // max(1, numbers), most_bytes // max(1, example_bytes))
         target = min(clients, max(2, target))
         most = min(clients, target + target // 4)
     else:

@@ -17,7 +17,7 @@ from jax.sharding import PartitionSpec as P
 from polyfed import trees
 from polyfed.algorithms.base import Algorithm, Server, State
 from polyfed.engine import store
-from polyfed.engine.devices import AXIS, EVAL_BYTES, Layout, chunk_size, made_bytes
+from polyfed.engine.devices import AXIS, BATCH_BYTES, CHUNK_BYTES, EVAL_BYTES, Layout, chunk_size, made_bytes
 from polyfed.engine.measure import EVAL_BLOCK, FineTune, Measure, deployed
 from polyfed.engine.participation import Sampling
 from polyfed.engine.records import Carry, Data, Longest, Shard, Slots, Sums
@@ -60,9 +60,9 @@ class Programs:
         batch: Any = getattr(self.method, "batch", "full")
         read = example * min(bounds.train, BLOCK if batch == "full" else int(batch))
         slots = -(-self.sampling.capacity // self.layout.devices)
-        self.round = Round(
-            self.problem, self.layout, self.sampling, chunk_size(slots, numbers, read, device, self.chunk), bounds
-        )
+        most = CHUNK_BYTES if batch == "full" else BATCH_BYTES
+        chunk = chunk_size(slots, numbers, read, device, self.chunk, most)
+        self.round = Round(self.problem, self.layout, self.sampling, chunk, bounds)
         self.measured_rows = most = max(1, EVAL_BYTES // max(1, made))
         longest = {name: min(most, int(np.max(self.problem.federation.split(name).sizes))) for name in self.splits}
         read = example * min(EVAL_BLOCK, max(longest.values()))

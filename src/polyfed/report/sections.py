@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-import tomlkit
-
+from polyfed.files import as_toml
 from polyfed.report import fairness, numbers
 from polyfed.report.methods import Method
 from polyfed.report.numbers import MISSING, strict_average
@@ -196,7 +195,7 @@ def configs(methods: Sequence[Method]) -> str:
             facts = [f"seed {run.seed}", *(f"{number:,} {key}" for number, key in counts if isinstance(number, int))]
             facts += [str(run.summary["dtype"])] if run.summary.get("dtype") else []
             summary = f"{swatch(i)}{escape(method.label)} <small>{escape(' · '.join(facts))}</small>"
-            text = escape(tomlkit.dumps(run.config).strip())
+            text = escape(as_toml(run.config).strip())
             blocks.append(f'<details data-method="{i}"><summary>{summary}</summary><pre>{text}</pre></details>')
     return "".join(blocks)
 

@@ -8,12 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import tomlkit
-
 from polyfed.config import Config, Method, as_table
 from polyfed.errors import PolyfedError
 from polyfed.evaluate import LOWER_IS_BETTER
-from polyfed.files import write_csv, write_text
+from polyfed.files import as_toml, write_csv, write_text
 from polyfed.tuning.space import Axis, TunePlan
 
 if TYPE_CHECKING:
@@ -144,7 +142,7 @@ class Tuning:
         rounds = settings.rounds or self.config.run.rounds
         lines = [f"# The winners of `polyfed tune`: {settings.budget} candidates per method, {rounds} rounds each,"]
         lines.append(f"# by the mean validation {self.metric} of the deployed models over clients.")
-        return "\n".join([*lines, tomlkit.dumps(sections)])
+        return "\n".join([*lines, as_toml(sections)])
 
 
 def _goes_on(algorithm: Algorithm, axis: Axis, value: float, sign: int) -> bool:

@@ -1,0 +1,148 @@
+"""One work in all frameworks, in turns."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from memory import Watch
+from works import OURS, operations
+
+import polyfed.bench
+from polyfed.bench.loops import ask
+from polyfed.bench.work import Peer, Work, loss_difference, make_problem, running, written
+from polyfed.errors import PolyfedError
+
+AGREE = 0.05
+"""The relative difference of the final losses, reached by other orders of the rows, above which no time counts."""
+PRODUCTS = 3
+LOOPS = Path(polyfed.bench.__file__).parent
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Timing:
+    """One framework's rounds of a work. A time counts only where both checks of the losses were passed."""
+
+    framework: str
+    method: str
+    seconds: float
+    """the best round"""
+    median_seconds: float
+    updates_per_second: float
+    share: float
+    """of the matrix-product rate"""
+    memory_mib: float | None
+    lines: int
+    loss: float
+    small_difference: float | None
+    """of the losses after a few rounds in which the order of rows cannot matter, relative"""
+
+
+def measure(key: str, work: Work, repeat: int, threads: int, say: Say) -> dict[str, Any]:
+    """The record of a work: the matrix-product rate beside it, a timing of each framework, and what was left out."""
+    mine = replace(OURS, method=work.method, gradients=work.gradients)
+    peers, gaps, differences = [mine], [], [None]
+    for peer in work.peers:
+        name = peer.environment.framework
+        if not peer.environment.python.exists():
+            gaps.append(f"{name}: there is no {peer.environment.python}; `make {name.lower()}` makes it")
+            continue
+        if peer.method == work.method:
+            try:
+                say(f"({key}) {name}: the same loss on a small version?")
+                differences.append(loss_difference(work, peer))
+            except PolyfedError as error:
+                gaps.append(str(error))
+                continue
+        else:
+            differences.append(None)
+        peers.append(peer)
+    found = _in_turns(key, work, peers, repeat, threads, say)
+    rate = max(found.rates)
+    loss = found.losses[0]
+    timings = []
+    for peer, seconds, reached, held, small in zip(
+        peers, found.seconds, found.losses, found.memory, differences, strict=True
+    ):
+        if peer.method == work.method and not abs(reached - loss) <= AGREE * loss:
+            gaps.append(
+                f"{peer.environment.framework}: its loss after {repeat + 1} rounds is {reached:.4g}, ours {loss:.4g}"
+            )
+            continue
+        best = min(seconds)
+        done = replace(work, method=peer.method)
+        timings.append(
+            Timing(
+                peer.environment.framework,
+                peer.method,
+                best,
+                float(np.median(seconds)),
+                (work.cohort or work.clients) / best,
+                operations(done) / best / 1e9 / rate,
+                held,
+                user_lines(peer.script),
+                reached,
+                small,
+            )
+        )
+    return {
+        "key": key,
+        "name": work.name,
+        "rounds": repeat,
+        "product_gflops": rate,
+        "gflop": operations(work) / 1e9,
+        "timings": [asdict(timing) for timing in timings],
+        "gaps": gaps,
+    }
+
+
+@dataclass
+class _Found:
+    rates: list[float]
+    seconds: list[list[float]]
+    losses: list[float]
+    memory: list[float | None]
+
+
+def _in_turns(key: str, work: Work, peers: list[Peer], repeat: int, threads: int, say: Say) -> _Found:
+    """A warm-up round of each, `repeat` rounds of each in turns, their losses, and one more round for the memory."""
+    with ExitStack() as stack:
+        place = stack.enter_context(written(make_problem(work)))
+        loops = [stack.enter_context(running(work, peer, place, threads=threads)) for peer in peers]
+        for loop in loops:
+            ask(loop)
+        found = _Found([], [[] for _ in loops], [], [])
+        for turn in range(repeat):
+            say(f"({key}) repetition {turn + 1} of {repeat}")
+            found.rates += [ask(loops[0], "product")[0] for _ in range(PRODUCTS)]
+            for loop, seconds in zip(loops, found.seconds, strict=True):
+                seconds.append(ask(loop)[0])
+        found.losses = [ask(loop, "loss")[0] for loop in loops]
+        for loop in loops:
+            with Watch(loop.pid) as watch:
+                ask(loop)
+            found.memory.append(watch.peak)
+        return found
+
+
+def user_lines(script: str) -> int:
+    """The lines between `# user code` and `# end of user code` in a loop's script, without blank ones and comments."""
+    inside, count = False, 0
+    for line in (LOOPS / script).read_text().splitlines():
+        text = line.strip()
+        if text in ("# user code", "# end of user code"):
+            inside = text == "# user code"
+        elif inside and text and not text.startswith("#"):
+            count += 1
+    return count
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,192 @@
+"""The tables of a run, and the page that shows them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from chart import draw
+from measure import AGREE
+from works import OF_FEDAVG, SHARE, TIMES, WORKS
+
+from polyfed.bench.work import TOLERANCE
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent
+CPU, GPU = HERE / "results" / "cpu.json", HERE / "results" / "gpu.json"
+TEMPLATE, NOTES = HERE / "page.txt", HERE / "notes.txt"
+PAGE, CHART = ROOT / "docs" / "benchmarks.md", ROOT / "docs" / "images" / "benchmarks.png"
+OURS = "polyfed"
+
+Record = dict[str, Any]
+
+
+def keep(record: Record) -> None:
+    CPU.parent.mkdir(exist_ok=True)
+    CPU.write_text(json.dumps(record, indent=1) + "\n")
+
+
+def write_page() -> None:
+    """docs/benchmarks.md and its chart, from the figures that were kept and the notes on where the time goes."""
+    record = json.loads(CPU.read_text())
+    gpu = on_gpu(json.loads(GPU.read_text())) if GPU.exists() else ""
+    parts = {"tables": tables(record), "gpu": gpu, "notes": NOTES.read_text().strip()}
+    PAGE.write_text(TEMPLATE.read_text().format(**facts(record), **parts))
+    draw(record, CHART)
+
+
+def tables(record: Record) -> str:
+    """All tables of a run, in Markdown."""
+    found = []
+    if record["works"]:
+        found += ["## Rounds", "", _rounds(record), "", "## Goals", "", _goals(record)]
+        gaps = [f"- ({work['key']}) {gap}" for work in record["works"] for gap in work["gaps"]]
+        gaps += [f"- {gap}" for gap in left_out(record)]
+        if gaps:
+            found += ["", "Not measured:", "", *gaps]
+    if "startup" in record:
+        found += ["", "## Start-up", "", _startup(record["startup"])]
+    return "\n".join(found).strip()
+
+
+def left_out(record: Record) -> list[str]:
+    """The works, and the peers of those that were run, that a part of a run did not ask for."""
+    run = {work["key"]: work for work in record["works"]}
+    found = [f"({key}) {work.name}: not part of this run" for key, work in WORKS.items() if key not in run]
+    for key, work in run.items():
+        told = " ".join([*(timing["framework"] for timing in work["timings"]), *work["gaps"]])
+        names = [peer.environment.framework for peer in WORKS[key].peers]
+        found += [f"({key}) {name}: not part of this run" for name in names if name not in told]
+    return found
+
+
+def _rounds(record: Record) -> str:
+    """A row for each work and framework."""
+    rows = []
+    for work in record["works"]:
+        ours = work["timings"][0]["seconds"]
+        for number, timing in enumerate(work["timings"]):
+            memory = timing["memory_mib"]
+            rows.append(
+                (
+                    f"({work['key']}) {work['name']}" if number == 0 else "",
+                    _named(timing, work["timings"][0]["method"]),
+                    f"{timing['seconds']:.3g}",
+                    f"{timing['seconds'] / ours:.2f}",
+                    f"{timing['updates_per_second']:,.0f}",
+                    f"{timing['share']:.0%}",
+                    "-" if memory is None else f"{memory:,.0f}",
+                    str(timing["lines"]),
+                    f"{timing['loss']:.4f}",
+                )
+            )
+    titles = ("work", "framework", "s/round", "times ours", "client updates/s", "of the product rate")
+    return table((*titles, "MiB", "lines", "final loss"), rows)
+
+
+def _named(timing: dict[str, Any], method: str) -> str:
+    """The framework, with its method where that is not the work's."""
+    return timing["framework"] if timing["method"] == method else f"{timing['framework']} ({timing['method']})"
+
+
+def _goals(record: Record) -> str:
+    rows = []
+    for goal, asked, found, good in goals(record):
+        rows.append((goal, asked, found, "yes" if good else "**no**"))
+    return table(("goal", "asked", "measured", "reached"), rows)
+
+
+def goals(record: Record) -> Iterator[tuple[str, str, str, bool]]:
+    """Each goal that the run's figures can be held against: what, how much, what was measured, whether it is met."""
+    for work in record["works"]:
+        key, (ours, *peers) = work["key"], work["timings"]
+        if key in SHARE:
+            yield (
+                f"({key}) share of the product rate",
+                f"{SHARE[key]:.0%}",
+                f"{ours['share']:.0%}",
+                (ours["share"] >= SHARE[key]),
+            )
+        asked = {environment.framework: times for environment, times in TIMES.get(key, {}).items()}
+        for peer in peers:
+            times = peer["seconds"] / ours["seconds"]
+            if peer["framework"] == OURS:
+                most = OF_FEDAVG[key]
+                yield f"({key}) time over FedAvg's", f"at most {most}", f"{1 / times:.2f}", 1 / times <= most
+            elif peer["framework"] in asked:
+                least = asked[peer["framework"]]
+                yield f"({key}) times {peer['framework']}", f"{least:g}", f"{times:.2f}", times >= least
+
+
+def _startup(found: dict[str, Any]) -> str:
+    rows = [
+        (method["method"], f"{method['compile_seconds']:.1f}", str(method["compiled_later"]))
+        for method in found["methods"]
+    ]
+    return STARTUP.format(**found) + "\n\n" + table(("method", "seconds", "compiled later"), rows)
+
+
+def on_gpu(record: Record) -> str:
+    """The table of `benchmarks/gpu.py`."""
+    rows = []
+    for work in record["works"]:
+        floor = work.get("share_of_memory_floor")
+        rows.append(
+            (
+                f"({work['work']})",
+                f"{work['clients']:,}",
+                f"{work['round_seconds']:.4f}",
+                f"{work['client_updates_per_second']:,.0f}",
+                f"{work['tflops']:.1f}",
+                "-" if floor is None else f"{floor:.0%}",
+                f"{work['times_torch']:,.0f}" if "times_torch" in work else "-",
+            )
+        )
+    titles = ("work", "clients", "s/round", "client updates/s", "TFLOP/s", "of the memory floor", "times PyTorch")
+    return ON_GPU.format(**record, **record["machine"]) + "\n\n" + table(titles, rows)
+
+
+def table(titles: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (titles, ("---",) * len(titles), *rows))
+
+
+def facts(record: Record) -> dict[str, Any]:
+    """What the page tells of the run."""
+    rates = [work["product_gflops"] for work in record["works"]]
+    return {
+        **record["machine"],
+        "date": record["date"],
+        "busy": BUSY if record["machine"]["load_before"] > 0.5 else "",
+        "versions": ", ".join(
+            f"{framework} ({', '.join(f'{name} {version}' for name, version in found.items())})"
+            for framework, found in record["versions"].items()
+        ),
+        "low": min(rates),
+        "high": max(rates),
+        "rounds": record["works"][0]["rounds"],
+        "exact": TOLERANCE,
+        "agree": AGREE,
+    }
+
+
+BUSY = """
+**The machine was busy with other work during this run: neither its seconds nor its ratios are to be relied on.**
+""".strip()
+STARTUP = """
+`import polyfed` takes {import_seconds:.2f} s (goal: below 1.5 s). A process that makes a problem of 100 clients,
+compiles FedAvg on the MLP, runs a round and measures it ends after {first_process_seconds:.1f} s; a second one, which
+finds the compiled programs in the cache on disk, after {second_process_seconds:.1f} s (goal: 3 s).
+
+What compiling takes on the MLP without that cache, preparation and rounds; and how many compilations there were in
+later rounds:
+""".strip()
+ON_GPU = """
+## On a GPU
+
+{device}, JAX {jax}, {date}, `PYTHONPATH=src python benchmarks/gpu.py`: copies run at {copy_gb_per_second:,.0f} GB/s, a
+matrix product of 32-bit numbers at the default precision at {product_tflops:,.0f} TFLOP/s. The memory floor is the time
+in which the weights are read forward, read backward, and read and written by the update, in every step of every client,
+at the rate of a copy. Beside it runs a PyTorch loop, one client after another, which reaches the same loss.
+""".strip()

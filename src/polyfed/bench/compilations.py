@@ -1,0 +1,26 @@
+"""How often XLA compiles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from jax import monitoring
+
+EVENT = "/jax/core/compile/backend_compile_duration"
+
+
+@contextmanager
+def compilations() -> Iterator[list[float]]:
+    """The seconds of each compilation while it is entered: of whole programs and of single operations alike."""
+    found: list[float] = []
+
+    def hear(event: str, seconds: float, **_: object) -> None:
+        if event == EVENT:
+            found.append(seconds)
+
+    monitoring.register_event_duration_secs_listener(hear)
+    try:
+        yield found
+    finally:
+        monitoring.unregister_event_duration_listener(hear)
