@@ -138,8 +138,8 @@ class Objective:
             positions = (index % per_epoch) * size + jnp.arange(size)
             inside = positions < self.size
             shuffle = jax.random.fold_in(key, index // per_epoch)
-            at_once = {"unroll": 1} if ahead else {}
-            rows = randomness.shuffled(shuffle, self.size, jnp.where(inside, positions, 0), **at_once)
+            unroll = 1 if ahead else randomness.UNROLL
+            rows = randomness.shuffled(shuffle, self.size, jnp.where(inside, positions, 0), unroll=unroll)
             return Batch(self.start + rows, inside.astype(jnp.result_type(float)))
 
         batches = jax.vmap(rows_at)(jnp.arange(steps)) if ahead else None

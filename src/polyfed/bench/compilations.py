@@ -15,7 +15,7 @@ def compilations() -> Iterator[list[float]]:
     """The seconds of each compilation while it is entered: of whole programs and of single operations alike."""
     found: list[float] = []
 
-    def hear(event: str, seconds: float, **_: object) -> None:
+    def hear(event: str, seconds: float, **_: str | int) -> None:
         if event == EVENT:
             found.append(seconds)
 
