@@ -15,9 +15,9 @@ def compilations() -> Iterator[list[float]]:
     """The seconds of each compilation while it is entered: of whole programs and of single operations alike."""
     found: list[float] = []
 
-    def hear(event: str, seconds: float, **_: str | int) -> None:
+    def hear(event: str, duration_secs: float, **_: str | int) -> None:
         if event == EVENT:
-            found.append(seconds)
+            found.append(duration_secs)
 
     monitoring.register_event_duration_secs_listener(hear)
     try:
