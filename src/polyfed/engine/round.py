@@ -19,7 +19,7 @@ from jax import lax
 from jax.flatten_util import ravel_pytree
 
 from polyfed import randomness, trees
-from polyfed.algorithms.base import Algorithm, Server, State, Total
+from polyfed.algorithms.base import Algorithm, Server, State, Total, Upload
 from polyfed.engine import store
 from polyfed.engine.devices import AXIS, Layout
 from polyfed.engine.participation import Sampling
@@ -111,12 +111,10 @@ class Round:
     ) -> tuple[Sums, State, Slots]:
         """The local work of this device's clients, chunk by chunk; their uploads are added to `sums`."""
         broadcast = method.broadcast(server)
-        shared = randomness.purpose_key(data.seed, Purpose.LOCAL, number)
         count = len(clients)
 
         def work(client: jax.Array, state: State, block: Examples | None) -> tuple[Contribution, State]:
-            f = self.objective(data, client, number, block)
-            upload, state = method.local(broadcast, state, f, randomness.client_key(shared, data.client_ids[client]))
+            upload, state = self.one(method, broadcast, data, number, client, state, block)
             return contribution(upload), state
 
         def body(index: jax.Array, carry: tuple[Sums, State, Slots]) -> tuple[Sums, State, Slots]:
@@ -144,6 +142,21 @@ class Round:
         blank = Slots(no, no, jnp.zeros(count, jnp.uint32), jnp.zeros(count, sums.emphasis.dtype))
         return lax.fori_loop(0, self._pieces(taken), body, (sums, states, blank))
 
+    def one(
+        self,
+        method: Algorithm,
+        broadcast: Tree,
+        data: Data,
+        number: jax.Array,
+        client: jax.Array,
+        state: State,
+        block: Examples | None = None,
+    ) -> tuple[Upload, State]:
+        """The local work of one client."""
+        shared = randomness.purpose_key(data.seed, Purpose.LOCAL, number)
+        f = self.objective(data, client, number, block)
+        return method.local(broadcast, state, f, randomness.client_key(shared, data.client_ids[client]))
+
     def update(self, method: Algorithm, server: Server, sums: Sums) -> tuple[Server, jax.Array, jax.Array, jax.Array]:
         """The server after the round, the uploads in it, the most steps of any client, and the sum of emphases."""
         whole, steps, emphasis = self._everywhere(sums)
@@ -163,8 +176,7 @@ class Round:
         broadcast = method.broadcast(server)
 
         def hand(client: jax.Array, state: State) -> State:
-            assert method.absorb is not None
-            return method.absorb(state, broadcast, self.objective(data, client, number))
+            return self.absorbed(method, broadcast, data, number, client, state)
 
         def body(index: jax.Array, states: State) -> State:
             first, fresh = self._piece(index, len(clients))
@@ -175,6 +187,13 @@ class Round:
             return update_tree(states, jax.tree.map(lambda n, o: select(fine, n, o), new, old), first)
 
         return lax.fori_loop(0, self._pieces(good), body, states)
+
+    def absorbed(
+        self, method: Algorithm, broadcast: Tree, data: Data, number: jax.Array, client: jax.Array, state: State
+    ) -> State:
+        """One client's state after it took in the new server's broadcast."""
+        assert method.absorb is not None
+        return method.absorb(state, broadcast, self.objective(data, client, number))
 
     def objective(
         self, data: Data, client: jax.Array, number: jax.Array | int, block: Examples | None = None
