@@ -30,12 +30,15 @@ from polyfed.engine.programs import Programs, resident
 from polyfed.engine.records import Sums
 from polyfed.engine.simulation import as_traced
 from polyfed.errors import PolyfedError
+from polyfed.files import write_text
 from polyfed.newcomers import trained
 from polyfed.newcomers.fitting import DataKind
 from polyfed.problem import Problem, precision
 from polyfed.trees import Tree
 
 log = logging.getLogger("polyfed")
+PROBLEM = "problem.json"
+"""The section [problem] beside the published server."""
 
 
 @dataclass(frozen=True)
@@ -363,6 +366,7 @@ class Coordinator:
             self.plan.dtype,
         )
         trained.save(self.folder, known)
+        write_text(self.folder / trained.FOLDER / PROBLEM, json.dumps(self.plan.problem, indent=1) + "\n")
 
     def _finish(self) -> None:
         """Every site settles its last round and gets the trained server; who is absent gets it in a later `run`."""

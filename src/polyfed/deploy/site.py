@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
-from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.app import ConfigRecord, RecordDict
 
 from polyfed.data import Federation
 from polyfed.deploy import facts, wire
@@ -50,14 +50,14 @@ class Site:
     _answer: tuple[Any, RecordDict] | None = None
     """the last round that was worked on, and its answer: for a server that asks again"""
 
-    def answer(self, message: Message) -> RecordDict:
-        """The reply to one of the server's messages."""
-        given = message.content.config_records["about"]
+    def answer(self, kind: str, content: RecordDict) -> RecordDict:
+        """The reply to one of the server's messages: a query of facts, a round to train, or the end to evaluate."""
+        given = content.config_records["about"]
         try:
-            if message.metadata.message_type == "query":
+            if kind == "query":
                 return self._report(given)
-            arrays = {name: wire.as_arrays(record) for name, record in message.content.array_records.items()}
-            if message.metadata.message_type == "evaluate":
+            arrays = {name: wire.as_arrays(record) for name, record in content.array_records.items()}
+            if kind == "evaluate":
                 return self._finish(given, arrays)
             return self._round(given, arrays)
         except (Refused, PolyfedError) as error:

@@ -97,12 +97,13 @@ def read(path: str | Path) -> Trained:
             f"{path}: the server's state is missing; runs keep it in {FOLDER}/ unless run.save_models is false"
         )
     try:
-        return _restored(path / FOLDER, record.config["problem"])
+        return restored(path / FOLDER, record.config["problem"])
     except (OSError, KeyError, TypeError, json.JSONDecodeError, SafetensorError) as error:
         raise PolyfedError(f"{path / FOLDER}: cannot be read: {error}") from None
 
 
-def _restored(folder: Path, section: dict[str, Any]) -> Trained:
+def restored(folder: Path, section: dict[str, Any]) -> Trained:
+    """What `save` wrote, with the run's section [problem]."""
     about = json.loads((folder / "method.json").read_text())
     if about["format"] != FORMAT:
         raise PolyfedError(f"{folder}: format {about['format']!r}, this version reads {FORMAT}")
