@@ -40,6 +40,7 @@ class Loopback(Grid):
         for process in self.processes.values():
             process.start()
         self.nodes = {name: 100 + place for place, name in enumerate(self.sites)}
+        self.started = dict.fromkeys(self.sites, 1)
         self.change: Change | None = None
         self.absent: set[str] = set()
         self.replies: dict[str, Message] = {}
@@ -54,6 +55,7 @@ class Loopback(Grid):
         self.sites[name] = Site(name, old.federation, old.folder, old.allow, old.measure)
         self.processes[name] = SiteProcess(self.sites[name])
         self.processes[name].start()
+        self.started[name] += 1
 
     def set_run(self, run: Any) -> None: ...
 
@@ -70,7 +72,11 @@ class Loopback(Grid):
         return [node.node_id for node in self.get_nodes()]
 
     def get_nodes(self) -> list[NodeInfo]:
-        return [NodeInfo(node_id=id, name=name) for name, id in self.nodes.items() if name not in self.absent]
+        return [
+            NodeInfo(node_id=id, name=name, last_activated_at=str(self.started.get(name)))
+            for name, id in self.nodes.items()
+            if name not in self.absent
+        ]
 
     def push_messages(self, messages: Iterable[Message]) -> list[str]:
         pushed = []

@@ -10,10 +10,12 @@ import numpy as np
 import polyfed as pf
 import pytest
 from polyfed.algorithms import REGISTRY
+from polyfed.config import algorithm_from
+from polyfed.deploy.kept import StateFile
 from polyfed.engine.simulation import Simulation
+from polyfed.engine.tensors import load_tree
 
-from tests.conftest import unequal_clients
-from tests.deploy.loopback import Loopback, deployed, make_plan, make_sites
+from tests.deploy.loopback import Loopback
 
 SMALL: dict[str, Any] = {
     "local_steps": 3,
@@ -27,47 +29,29 @@ SMALL: dict[str, Any] = {
 }
 
 
-@pytest.fixture(scope="module")
-def three() -> pf.Federation:
-    clients = dict(list(unequal_clients().items())[:3])
-    return pf.Federation.from_arrays(clients, classes=3, columns={"lean": [0.2, 0.5, 0.9]})
+def small(name: str) -> dict[str, Any]:
+    """A section [algorithm] with little local work."""
+    known = {field.name for field in dataclasses.fields(REGISTRY[name])}  # pyright: ignore[reportArgumentType]
+    return {"name": name, **{key: value for key, value in SMALL.items() if key in known}}
 
 
-def small(name: str) -> Any:
-    cls = REGISTRY[name]
-    known = {field.name for field in dataclasses.fields(cls)}  # pyright: ignore[reportArgumentType]
-    return cls(**{key: value for key, value in SMALL.items() if key in known})
-
-
-def simulated(federation: pf.Federation, method: Any, rounds: int = 5, **options: Any) -> Simulation:
+def simulated(federation: pf.Federation, method: dict[str, Any], rounds: int = 5, **options: Any) -> Simulation:
     problem = pf.Problem(federation, pf.models.linear(), "softmax", l2=0.01)
-    found = Simulation(problem, method, dtype="float64", **options)
+    found = Simulation(problem, algorithm_from(method), dtype="float64", **options)
     found.prepare()
     found.advance(rounds)
     return found
 
 
-def assert_equal(federation: pf.Federation, method: Any, folder: Any, **options: Any) -> Loopback:
-    """Server, states and personal models of both runs."""
-    sites = make_sites(federation, folder)
-    grid = Loopback(sites)
-    run = deployed(make_plan(federation, method, **options), grid, folder / "server")
-    expected = simulated(federation, method, **options)
-    close(run.server, expected.server)
-    for place, name in enumerate(federation.clients):
-        model = folder / name / "models" / "study" / "personal.safetensors"
-        from polyfed.engine.tensors import load_tree
-
+def assert_equal(grid: Loopback, server: Any, expected: Simulation) -> None:
+    """The server, and every site's state and personal model."""
+    close(server, expected.server)
+    for place, name in enumerate(grid.names):
         wanted = expected.personal(place)
-        close(load_tree(model, wanted), wanted)
-        state = jax.tree.map(lambda leaf, place=place: leaf[place], expected.client_state)
-        (work,) = sites[name]._work.values()
-        from polyfed.deploy.kept import StateFile
-
-        kept = StateFile(folder / name / "state", "study", work.start).read()
+        close(load_tree(grid.folder / name / "models" / "study" / "personal.safetensors", wanted), wanted)
+        kept = StateFile(grid.folder / name / "state", "study", expected.start).read()
         assert kept is not None
-        close(kept.state, state)
-    return grid
+        close(kept.state, jax.tree.map(lambda leaf, place=place: leaf[place], expected.client_state))
 
 
 def close(found: Any, expected: Any) -> None:
@@ -78,5 +62,25 @@ def close(found: Any, expected: Any) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(REGISTRY))
-def test_a_deployed_run_equals_the_simulated_one(three, name, tmp_path) -> None:
-    assert_equal(three, small(name), tmp_path, participation=2)
+def test_a_deployed_run_equals_the_simulated_one(three, loopback, name) -> None:
+    grid = loopback()
+    server = grid.serve(small(name), {"participation": 2})
+    assert_equal(grid, server, simulated(three, small(name), participation=2))
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        {"name": "scafflix", "alpha": "lean"},
+        {"name": "flix", "alpha": [0.0, 0.4, 1.0], "start": "average"},
+        {"name": "diana", "beta": [0.1, 0.2, 0.3], "compressor": {"name": "rand_k", "k": [3, 4, 5]}},
+        {"name": "dcgd", "alpha": "inverse_size", "compressor": "natural"},
+        {"name": "scaffnew", "batch": 3},
+    ],
+    ids=lambda method: method["name"],
+)
+def test_what_follows_from_the_whole_federation_is_the_same_across_sites(three, loopback, method) -> None:
+    """Theory's stepsizes, columns, rules, values of each site's own; silent sites."""
+    grid = loopback()
+    server = grid.serve(method)
+    assert_equal(grid, server, simulated(three, method))

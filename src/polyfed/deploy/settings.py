@@ -80,10 +80,12 @@ class SiteSettings:
     data: dict[str, Any]
     columns: dict[str, float]
     allow: Allowed
+    measure: bool = True
+    """measure the models on this site's rows at the end, for this site"""
 
     def site(self) -> Site:
         """The site with its rows."""
-        return Site(self.name, own_rows(self.name, self.data, self.columns), self.folder, self.allow)
+        return Site(self.name, own_rows(self.name, self.data, self.columns), self.folder, self.allow, self.measure)
 
 
 def site_settings(path: Path) -> SiteSettings:
@@ -93,7 +95,10 @@ def site_settings(path: Path) -> SiteSettings:
     _known(sections, SITE_SECTIONS, str(path), "section")
     about = dict(sections.get("site", {}))
     keys = ("name", "server", "certificate", "key")
-    _known(about, keys, f"{path}: [site]", "key")
+    _known(about, (*keys, "measure"), f"{path}: [site]", "key")
+    measure = about.get("measure", True)
+    if not isinstance(measure, bool):
+        raise PolyfedError(f"{path}: site.measure must be true or false, found {measure!r}")
     for key in keys:
         if not isinstance(about.get(key), str) or not about[key]:
             raise PolyfedError(f"{path}: site.{key} must be a word, found {about.get(key)!r}")
@@ -114,9 +119,8 @@ def site_settings(path: Path) -> SiteSettings:
     for file in (certificate, key):
         if not file.is_file():
             raise PolyfedError(f"{path}: {file} does not exist")
-    return SiteSettings(
-        about["name"], about["server"], certificate, key, folder, source, columns, Allowed(**allow)
-    )
+    place = (certificate, key, folder)
+    return SiteSettings(about["name"], about["server"], *place, source, columns, Allowed(**allow), measure)
 
 
 def own_rows(name: str, source: dict[str, Any], columns: dict[str, float]) -> Federation:

@@ -21,7 +21,7 @@ from polyfed.engine.tensors import named, save_tree
 from polyfed.errors import PolyfedError
 from polyfed.files import write_text
 from polyfed.newcomers.fitting import DataKind, fitted
-from polyfed.problem import Problem
+from polyfed.problem import Problem, precision
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,8 @@ class Site:
             for stage in terms.made_stages():
                 sent, sealed = stage.upload(sent, moment), None
             if not about["silent"] or terms.stages:
-                upload, about["code"] = wire.encoded(sent.values, sealed)
+                with precision(terms.dtype):
+                    upload, about["code"] = wire.encoded(sent.values, sealed)
                 reply["upload"] = wire.as_record(upload)
         reply["about"] = ConfigRecord(about)
         self._answer = asked, reply
