@@ -1,4 +1,4 @@
-"""The commands `polyfed bench engine`, `convex`, `methods` and `neural`."""
+"""The commands `polyfed bench engine`, `convex`, `methods`, `neural` and `deploy`."""
 
 from __future__ import annotations
 
@@ -105,4 +105,22 @@ def bench_neural_command(
         figures = (row.get("peer_seconds"), row.get("times_peer_per_gradient"), row.get("loss_difference"))
         shown = ("-" if figure is None else f"{figure:.3g}" for figure in figures)
         table.add_row(row["work"], str(row["chunk"]), f"{row['round_seconds']:.3g}", row.get("peer", "-"), *shown)
+    out.print(table)
+
+
+@bench_app.command("deploy")
+def bench_deploy_command(
+    rounds: Annotated[int, typer.Option(help="Rounds of each kind.", min=2)] = 5, as_json: AsJson = False
+) -> None:
+    """A round across three sites on loopback, beside a bare round of Flower on the same processes."""
+    from polyfed.bench.deploy import bench_deploy
+
+    figures = bench_deploy(rounds)
+    if as_json:
+        print(json.dumps(figures, indent=1))
+        return
+    table = Table(box=None, pad_edge=False, show_header=False)
+    for name, value in figures.items():
+        if isinstance(value, float):
+            table.add_row(name.replace("_", " "), f"{value:.3g}")
     out.print(table)

@@ -99,9 +99,9 @@ def site(folder: SiteFolder, quiet: Quiet = False) -> None:
     with _stopping() as stack:
         node = _start_site(folder, say)
         stack.callback(node.stop)
-        while node.child.running:
+        while True:
+            node.look(say)
             time.sleep(LOOK)
-        raise PolyfedError(f"the site ended; its log {node.child.log} ends with:\n{node.child.tail()}")
 
 
 @deploy_app.command()

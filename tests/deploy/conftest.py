@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import polyfed as pf
 import pytest
 
+import polyfed as pf
 from tests.conftest import unequal_clients
 from tests.deploy.loopback import Loopback
 

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import polyfed as pf
 import tomlkit
+
+import polyfed as pf
 from polyfed.config import algorithm_from
 from polyfed.data import Split
 from polyfed.deploy.link import Link
@@ -22,7 +23,7 @@ from polyfed.engine.simulation import Simulation
 SITES = ["north", "south", "west"]
 QUICK = "--xla_backend_optimization_level=0"
 """Programs of a second's work are compiled quickly rather than well."""
-PATIENCE = 300.0
+PATIENCE = 200.0
 """Seconds after which a run is given up: it bounds a failing test, and decides nothing."""
 
 

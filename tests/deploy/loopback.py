@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-import polyfed as pf
 import pytest
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.proto.node_pb2 import NodeInfo
@@ -15,6 +14,8 @@ from flwr.serverapp import Grid
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 from flwr.supercore.task_identity import TaskIdentity
+
+import polyfed as pf
 from polyfed.deploy.app.polyfed_app.client import app as client_app
 from polyfed.deploy.app.polyfed_app.server import app as server_app
 from polyfed.deploy.published import read_published

@@ -7,14 +7,14 @@ from typing import Any
 
 import jax
 import numpy as np
-import polyfed as pf
 import pytest
+
+import polyfed as pf
 from polyfed.algorithms import REGISTRY
 from polyfed.config import algorithm_from
 from polyfed.deploy.kept import StateFile
 from polyfed.engine.simulation import Simulation
 from polyfed.engine.tensors import load_tree
-
 from tests.deploy.loopback import Loopback
 
 SMALL: dict[str, Any] = {

@@ -8,13 +8,13 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-import polyfed as pf
 import pytest
 from flwr.app import ArrayRecord, Message, RecordDict
+
+import polyfed as pf
 from polyfed.deploy import wire
 from polyfed.engine import simulation
 from polyfed.engine.participation import Sampling
-
 from tests.deploy.loopback import Loopback
 from tests.deploy.test_equality import assert_equal, close, simulated
 
@@ -173,7 +173,7 @@ def test_metrics_and_models_leave_a_site_only_if_its_config_allows_it(three, loo
 
 def test_constants_leave_a_site_only_if_its_config_allows_it(loopback) -> None:
     grid: Loopback = loopback(smoothness=False)
-    with pytest.raises(pf.PolyfedError, match="site 'site-0' does not take part: .*does not allow smoothness"):
+    with pytest.raises(pf.PolyfedError, match=r"site 'site-0' does not take part: .*does not allow smoothness"):
         grid.serve({"name": "scaffnew"})
 
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import jax
 import pytest
+
 from polyfed.deploy.kept import StateFile
 from polyfed.deploy.keys import make_site_key
 from polyfed.deploy.processes import Child, environment, free_port
 from polyfed.deploy.published import read_published
 from polyfed.engine.tensors import load_tree
-
 from tests.deploy.live import QUICK, SITES, Live
 from tests.deploy.test_equality import close, small
 

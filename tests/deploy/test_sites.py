@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-import polyfed as pf
 import pytest
+
+import polyfed as pf
 from polyfed.deploy.project import make_project
 from polyfed.deploy.published import join
 from polyfed.deploy.settings import read_toml, server_settings, site_settings
-
 from tests.deploy.loopback import Loopback
 
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import jax
 import numpy as np
-import polyfed as pf
 import pytest
+
+import polyfed as pf
 from polyfed import compress
 from polyfed.config import algorithm_from
 from polyfed.engine.simulation import Simulation
-
 from tests.deploy.loopback import Loopback
 
 HEADER = 3000

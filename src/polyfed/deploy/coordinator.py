@@ -220,9 +220,7 @@ class Coordinator:
             waiting = [site for site in cohort if site not in uploads]
             if not waiting:
                 break
-            self.sites.ask(
-                waiting, content, "train", deadline=self.conduct.deadline, take=take, group=str(number + 1)
-            )
+            self.sites.ask(waiting, content, "train", deadline=self.conduct.deadline, take=take, group=str(number + 1))
             if len(uploads) >= wanted:
                 break
             log.warning("round %d: %d of at least %d uploads, asking again", number + 1, len(uploads), wanted)
@@ -256,7 +254,9 @@ class Coordinator:
         given = about(reply)
         if "error" in given:
             raise Refused(str(given["error"]))
-        missing = [key for key in ("run", "round", "site", "fingerprint", "weight", "good", "silent") if key not in given]
+        missing = [
+            key for key in ("run", "round", "site", "fingerprint", "weight", "good", "silent") if key not in given
+        ]
         if missing:
             raise Refused(f"the answer lacks {', '.join(missing)}")
         if given["site"] != site:

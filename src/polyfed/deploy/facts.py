@@ -1,4 +1,4 @@
-"""What a site tells the server of its data, and what the server makes of it: an outline of the problem, without rows."""
+"""What a site tells the server of its data, and what the server makes of it: the problem without its rows."""
 
 from __future__ import annotations
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
+
+import tomlkit
 
 from polyfed.deploy.processes import LOOPBACK, Child, await_port, call, environment
 from polyfed.deploy.serve import CURRENT, FOLDER
@@ -16,23 +20,28 @@ from polyfed.errors import PolyfedError
 from polyfed.files import write_text
 
 NAME = "polyfed"
-PROJECT = """[project]
-name = "polyfed-run"
-version = "1.0.0"
-description = "A run of polyfed"
-license = "Apache-2.0"
-dependencies = []
 
-[tool.flwr.app]
-publisher = "polyfed"
 
-[tool.flwr.app.components]
-serverapp = "polyfed_app.server:app"
-clientapp = "polyfed_app.client:app"
+@dataclass(frozen=True)
+class Project:
+    """A Flower app: a package of ours with the modules `server` and `client`, and the run's config."""
 
-[tool.flwr.app.config]
-settings = {settings}
-"""
+    name: str
+    parent: str
+    package: str
+    config: dict[str, Any]
+
+    def write(self, folder: Path) -> None:
+        """The app as a folder that Flower's commands take."""
+        (folder / self.package).mkdir(parents=True, exist_ok=True)
+        for file in files(self.parent).joinpath(self.package).iterdir():
+            if file.name.endswith(".py"):
+                (folder / self.package / file.name).write_text(file.read_text())
+        components = {side: f"{self.package}.{side.removesuffix('app')}:app" for side in ("serverapp", "clientapp")}
+        about = {"version": "1.0.0", "description": "A run of polyfed", "license": "Apache-2.0", "dependencies": []}
+        app = {"publisher": "polyfed", "components": components, "config": self.config}
+        text = tomlkit.dumps({"project": {"name": self.name, **about}, "tool": {"flwr": {"app": app}}})
+        (folder / "pyproject.toml").write_text(text)
 
 
 class Link:
@@ -60,7 +69,12 @@ class Link:
         """Start the SuperLink, and register the keys of sites that it does not know."""
         certificates, port = self.certificates, str(self.federated.port)
         command = ["flower-superlink", "--host", self.federated.host, "--port", port, "--enable-supernode-auth"]
-        command += ["--ssl-certfile", str(certificates / "server.pem"), "--ssl-keyfile", str(certificates / "server.key")]
+        command += [
+            "--ssl-certfile",
+            str(certificates / "server.pem"),
+            "--ssl-keyfile",
+            str(certificates / "server.key"),
+        ]
         command += ["--ssl-ca-certfile", str(certificates / "ca.pem"), "--disable-runtime-dependency-installation"]
         command += ["--database", str(self.folder / "flower.db")]
         child = Child(command, self.env, self.folder / "logs" / "superlink.log")
@@ -106,14 +120,14 @@ class Link:
 
     def submit(self) -> int:
         """Start the run of server.toml, or go on with it; Flower's number of it."""
-        app = self.folder / "app"
-        (app / "polyfed_app").mkdir(parents=True, exist_ok=True)
-        for file in files("polyfed.deploy.app").joinpath("polyfed_app").iterdir():
-            if file.name.endswith(".py"):
-                (app / "polyfed_app" / file.name).write_text(file.read_text())
-        settings = json.dumps(json.dumps(read_toml(self.path)))
-        (app / "pyproject.toml").write_text(PROJECT.format(settings=settings))
-        said = call(["flwr", "run", str(app), NAME, "--format", "json"], self.env)
+        settings = json.dumps(read_toml(self.path))
+        return self.submit_app(Project("polyfed-run", "polyfed.deploy.app", "polyfed_app", {"settings": settings}))
+
+    def submit_app(self, project: Project) -> int:
+        """Hand an app to the SuperLink."""
+        with tempfile.TemporaryDirectory() as place:
+            project.write(Path(place))
+            said = call(["flwr", "run", place, NAME, "--format", "json"], self.env)
         return int(json.loads(said)["run-id"])
 
     def unfinished(self) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import socket
@@ -17,12 +16,22 @@ from typing import Any
 from polyfed.errors import PolyfedError
 
 LOOPBACK = "127.0.0.1"
+ENDS_WITH_PARENT = (
+    [
+        sys.executable,
+        "-ISc",
+        "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 9); os.execv(sys.argv[1], sys.argv[1:])",
+    ]
+    if sys.platform == "linux"
+    else []
+)
+"""Before a command on Linux: the kernel ends it (signal 9) when its parent dies, however that happens."""
 GRACE = 5.0
 """The seconds that a child has to end by itself."""
 
 
 def environment(home: Path, **more: str) -> dict[str, str]:
-    """The environment of Flower's programs: nothing is reported or looked up elsewhere, answers are looked for often."""
+    """The environment of Flower's programs: nothing is reported or looked up elsewhere, tasks are looked for often."""
     programs = Path(sys.executable).parent
     return {
         **os.environ,
@@ -46,13 +55,12 @@ class Child:
         self.log = log
         with log.open("ab") as file:
             self._process = subprocess.Popen(
-                [str(program), *command[1:]],
+                [*ENDS_WITH_PARENT, str(program), *command[1:]],
                 env=env,
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                preexec_fn=_end_with_parent if sys.platform == "linux" else None,
             )
 
     @property
@@ -141,8 +149,3 @@ def _group_alive(group: int) -> bool:
     except (ProcessLookupError, PermissionError):
         return False
     return True
-
-
-def _end_with_parent() -> None:
-    """On Linux: the kernel ends this process when its parent dies, however that happens."""
-    ctypes.CDLL(None).prctl(1, signal.SIGTERM)

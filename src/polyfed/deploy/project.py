@@ -54,7 +54,8 @@ model = false             # this site's personal model
 """
 README = """# A federation of {count} sites
 
-`server/` goes to the server's machine, each other folder to its site. `*.key` files are secrets: give each to its owner only.
+`server/` goes to the server's machine, each other folder to its site. `*.key` files are secrets: give each to its
+owner only.
 
 | where | command |
 | --- | --- |
@@ -63,8 +64,9 @@ README = """# A federation of {count} sites
 | on the server, once | `polyfed deploy run server` |
 | to try all of it on one machine | `polyfed deploy up .` |
 
-Certificates and keys were made by `polyfed deploy init`, for these names of the server: {hosts}. A site that rather makes its own
-key runs `ssh-keygen -t ecdsa -b 384 -N "" -f NAME.key` and sends `NAME.key.pub` to the server, as `server/keys/NAME.pub`.
+Certificates and keys were made by `polyfed deploy init`, for these names of the server: {hosts}. A site that rather
+makes its own key runs `ssh-keygen -t ecdsa -b 384 -N "" -f NAME.key` and sends `NAME.key.pub` to the server, as
+`server/keys/NAME.pub`.
 """
 
 

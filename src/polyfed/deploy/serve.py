@@ -6,6 +6,10 @@ import json
 import logging
 import os
 import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from flwr.serverapp import Grid
@@ -22,6 +26,7 @@ CURRENT = "current.json"
 
 def serve(grid: Grid, settings: str) -> None:
     """Run the plan that `settings` (JSON) describes, or go on with it."""
+    _end_with(os.getppid())
     folder = Path(os.environ[FOLDER])
     log = logging.getLogger("polyfed")
     log.setLevel(logging.INFO)
@@ -39,7 +44,8 @@ def serve(grid: Grid, settings: str) -> None:
         log.info("round %d of %d: %s", ledger.round, plan.rounds, ", ".join(sites))
 
     try:
-        Coordinator(plan, grid, place, conduct, tell).run()
+        with _alone(place / "lock"):
+            Coordinator(plan, grid, place, conduct, tell).run()
     except PolyfedError as error:
         (folder / CURRENT).unlink(missing_ok=True)
         (place / "stopped.txt").write_text(f"{error}\n")
@@ -48,3 +54,27 @@ def serve(grid: Grid, settings: str) -> None:
     (place / "stopped.txt").unlink(missing_ok=True)
     (folder / CURRENT).unlink(missing_ok=True)
     log.info("the run '%s' is complete", plan.run)
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """Within it, no other process has this run: one that a killed server left behind is waited for."""
+    try:
+        import fcntl
+    except ImportError:  # not on Windows
+        yield
+        return
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _end_with(parent: int) -> None:
+    """End this process when its parent is gone: without a server it can only wait, and would keep the run's lock."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.2)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()

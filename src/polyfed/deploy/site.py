@@ -72,9 +72,7 @@ class Site:
             assert request.kind is not None
             own = fitted(self.federation, DataKind.from_json(request.kind), request.loss)
             section = request.problem
-            found |= facts.measured(
-                Problem(own, architecture(section), request.loss, section.get("l2", 0.0)), request
-            )
+            found |= facts.measured(Problem(own, architecture(section), request.loss, section.get("l2", 0.0)), request)
         return RecordDict({"about": ConfigRecord({"site": self.name, "facts": json.dumps(found)})})
 
     def _round(self, given: ConfigRecord, arrays: dict[str, wire.Arrays]) -> RecordDict:
@@ -170,5 +168,3 @@ class Site:
                 f"its state is that of round {kept.counted + 1}, the server counted it last in round {counted + 1}"
             )
         return kept
-
-

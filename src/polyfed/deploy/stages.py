@@ -23,7 +23,7 @@ class Moment:
 
 
 class Stage:
-    """Does nothing on either side; a stage overrides what it needs. An upload that passes a stage travels as numbers."""
+    """Does nothing on either side; a stage overrides what it needs. An upload that passes one travels as numbers."""
 
     name: str = "nothing"
 

@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from flwr.app import Array, ArrayRecord
 
@@ -86,7 +87,7 @@ def _opened(part: dict[str, Any], code: Code, size: int, dtype: Any) -> np.ndarr
         vector = code["values"]
     else:
         compressor = from_json(part["compressor"])
-        key = jax.random.wrap_key_data(np.asarray(part["key"], np.uint32), impl="threefry2x32")
+        key = jax.random.wrap_key_data(jnp.asarray(part["key"], jnp.uint32), impl="threefry2x32")
         bits, room = 8 * sum(array.nbytes for array in code.values()), 8 * len(code)
         expected = int(np.asarray(compressor.bits(size, 8 * dtype.itemsize)))
         if not expected <= bits < expected + room:

@@ -64,14 +64,12 @@ class SiteWork:
         if self.method.prepare is None:
             return self.start
         with precision(self.terms.dtype):
-            return self._first(self.programs.prepare(self._clients, self._stacked(self.start)))
+            return _numpy(jax.jit(self._alone)(self.method, self.programs.data, self.start))
 
     def local(self, broadcast: Tree, state: State, number: int) -> Done:
         """The local work of a round; `state` stays as it is until the server counts the upload."""
         with precision(self.terms.dtype):
-            sent, sealed, good, new = self._local(
-                self.method, self.programs.data, broadcast, state, jnp.int32(number)
-            )
+            sent, sealed, good, new = self._local(self.method, self.programs.data, broadcast, state, jnp.int32(number))
             return Done(jax.device_get(sent), sealed, bool(good), _numpy(new))
 
     def absorbed(self, broadcast: Tree, state: State, number: int) -> State:
@@ -104,6 +102,9 @@ class SiteWork:
         good = trees.finite((sent.values, sent.weight, new))
         return sent, upload.sealed, good, trees.where(good, new, state)
 
+    def _alone(self, method: Algorithm, data: Data, state: State) -> State:
+        return self.programs.round.prepared(method, data, jnp.int32(ONLY), state)
+
     def _hand(self, method: Algorithm, data: Data, broadcast: Tree, state: State, number: jax.Array) -> State:
         new = self.programs.round.absorbed(method, broadcast, data, number, jnp.int32(ONLY), state)
         return trees.where(trees.finite(new), new, state)
@@ -117,9 +118,6 @@ class SiteWork:
 
     def _stacked(self, state: State) -> State:
         return jax.tree.map(lambda leaf: self.programs.placed(np.asarray(leaf)[None]), state)
-
-    def _first(self, states: State) -> State:
-        return jax.tree.map(lambda leaf: np.asarray(leaf)[ONLY], states)
 
 
 def _numpy(tree: Tree) -> Tree:

@@ -212,17 +212,21 @@ class Round:
 
     def prepare(self, method: Algorithm, clients: jax.Array, states: State, data: Data) -> State:
         """What these clients do alone before the first round."""
-        assert method.prepare is not None
-        shared = randomness.purpose_key(data.seed, Purpose.PREPARE)
 
         def one(client: jax.Array, given: tuple[State, Examples | None]) -> State:
-            assert method.prepare is not None
-            state, block = given
-            f = self.objective(data, client, 0, block)
-            new = method.prepare(state, f, randomness.client_key(shared, data.client_ids[client]))
-            return trees.where(trees.finite(new), new, state)
+            return self.prepared(method, data, client, *given)
 
         return over_clients(one, clients, self.chunk, (states, data.blocks))
+
+    def prepared(
+        self, method: Algorithm, data: Data, client: jax.Array, state: State, block: Examples | None = None
+    ) -> State:
+        """One client's state after what it does alone before the first round."""
+        assert method.prepare is not None
+        shared = randomness.purpose_key(data.seed, Purpose.PREPARE)
+        f = self.objective(data, client, 0, block)
+        new = method.prepare(state, f, randomness.client_key(shared, data.client_ids[client]))
+        return trees.where(trees.finite(new), new, state)
 
     def cohort(self, seed: jax.Array, number: jax.Array) -> tuple[jax.Array, jax.Array]:
         """The clients of all devices and which of their slots are taken, both (devices, slots)."""
