@@ -75,6 +75,9 @@ class Live:
             self.start(site)
         self.wait(lambda: "waiting for" in self.children["server"].log.read_text())
 
+    def online(self) -> list[Any]:
+        return [node for node in self.link.nodes() if node["status"] == "online"]
+
     def finished(self) -> bool:
         place = self.link.run_folder
         return (place / "finished.json").exists() and not self.link.unfinished()

@@ -14,6 +14,7 @@ import jax
 import numpy as np
 from flwr.app import ConfigRecord, RecordDict
 from flwr.serverapp import Grid
+from safetensors.numpy import save_file
 
 from polyfed.deploy import facts, wire
 from polyfed.deploy.exchange import Sites, about
@@ -123,7 +124,7 @@ class Coordinator:
                 )
                 for site, found in self._gather(request).items():
                     known[site] |= found
-        kept.write_text(json.dumps(known, indent=1) + "\n")
+        write_text(kept, json.dumps(known, indent=1) + "\n")
         self.longest = max(found["rows"][0] for found in known.values())
         self.terms = {site: self._terms(place, site) for place, site in enumerate(self.plan.sites)}
         self.fingerprints = {site: terms.fingerprint for site, terms in self.terms.items()}
@@ -390,14 +391,12 @@ class Coordinator:
             finished[site] = json.loads(given["metrics"]) if "metrics" in given else None
             if "model" in reply.array_records:
                 models.mkdir(exist_ok=True)
-                from safetensors.numpy import save_file
-
                 save_file(wire.as_arrays(reply.array_records["model"]), models / f"{site}.safetensors")
             return None
 
         waiting = [site for site in self.plan.sites if site not in finished]
         self.sites.ask(waiting, content, "evaluate", deadline=self.conduct.deadline, take=take)
-        kept.write_text(json.dumps(finished, indent=1) + "\n")
+        write_text(kept, json.dumps(finished, indent=1) + "\n")
 
 
 def _bits(record: Any) -> int:

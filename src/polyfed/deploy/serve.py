@@ -17,6 +17,7 @@ from flwr.serverapp import Grid
 from polyfed.deploy.coordinator import Coordinator, Ledger
 from polyfed.deploy.settings import server_settings
 from polyfed.errors import PolyfedError
+from polyfed.files import write_text
 
 FOLDER = "POLYFED_SERVER_FOLDER"
 """The environment's name for the server's folder."""
@@ -34,7 +35,7 @@ def serve(grid: Grid, settings: str) -> None:
     _, plan, conduct = server_settings(json.loads(settings), "server.toml")
     place = folder / "runs" / plan.run
     place.mkdir(parents=True, exist_ok=True)
-    (folder / CURRENT).write_text(settings)
+    write_text(folder / CURRENT, settings)
     progress = place / "progress.jsonl"
 
     def tell(ledger: Ledger, sites: list[str]) -> None:

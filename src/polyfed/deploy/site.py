@@ -102,6 +102,7 @@ class Site:
             moment = Moment(terms.run, number, terms.seed, tuple(str(given["cohort"]).split("\n")), self.name)
             for stage in terms.made_stages():
                 sent, sealed = stage.upload(sent, moment), None
+            about["weight"] = float(sent.weight)
             if not about["silent"] or terms.stages:
                 with precision(terms.dtype):
                     upload, about["code"] = wire.encoded(sent.values, sealed)

@@ -14,6 +14,7 @@ import numpy as np
 import polyfed
 from polyfed.algorithms.base import Algorithm, get_algorithm
 from polyfed.deploy.stages import STAGES, Stage
+from polyfed.errors import PolyfedError, suggestion
 from polyfed.models import MODELS
 from polyfed.newcomers.fitting import DataKind
 from polyfed.newcomers.trained import from_json, to_json
@@ -81,6 +82,9 @@ class Terms:
         return digest.hexdigest()
 
     def made_stages(self) -> list[Stage]:
+        for name in self.stages:
+            if name not in STAGES:
+                raise PolyfedError(f"this version knows no stage '{name}'{suggestion(name, STAGES)}")
         return [STAGES[name]() for name in self.stages]
 
 
