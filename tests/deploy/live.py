@@ -38,10 +38,10 @@ class Live:
             path.write_text(path.read_text().replace("[site]", "[site]\nmeasure = false"))
         self.children: dict[str, Child] = {}
 
-    def set(self, method: dict[str, Any], run: dict[str, Any], **federation: Any) -> None:
+    def set(self, method: dict[str, Any], settings: dict[str, Any], **federation: Any) -> None:
         """Change server.toml."""
         sections = read_toml(self.server / "server.toml")
-        sections |= {"algorithm": method, "run": {"dtype": "float64", **run}}
+        sections |= {"algorithm": method, "run": {"dtype": "float64", **settings}}
         sections["federation"] |= federation
         (self.server / "server.toml").write_text(tomlkit.dumps(sections))
 

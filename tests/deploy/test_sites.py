@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import tomllib
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -71,6 +75,17 @@ def test_a_mistake_in_the_servers_config_is_named(project, section, change, said
     sections[section] = {**sections[section], **change}
     with pytest.raises(pf.PolyfedError, match=said):
         server_settings(sections, "server.toml")
+
+
+def test_the_configs_that_the_docs_show_are_valid(tmp_path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "deploy.md").read_text()
+    server, site = re.findall(r"^```toml\n(.*?)^```", page, re.S | re.M)
+    federated, plan, _ = server_settings(tomllib.loads(server), "server.toml")
+    assert federated.sites == ("north", "south", "west")
+    (tmp_path / "site.toml").write_text(site)
+    for name in ("ca.pem", "north.key"):
+        (tmp_path / name).touch()
+    assert plan.method.alpha in site_settings(tmp_path).columns  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def test_sites_that_do_not_fit_together_are_named(three, loopback) -> None:
