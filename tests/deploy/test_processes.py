@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -63,6 +64,20 @@ def test_a_whole_federation_on_this_machine_equals_the_simulator_and_leaves_noth
     assert done.returncode == 0, done.stdout + done.stderr
     assert "round 2 of 2: north, south, west" in done.stdout
     assert_equal(live)
+    assert not processes_of(live.folder)
+
+
+@pytest.mark.deploy
+def test_ctrl_c_stops_all_that_was_started(live) -> None:
+    command = [str(Path(sys.executable).parent / "polyfed"), "deploy", "up", str(live.folder)]
+    env = environment(live.folder / "flower", XLA_FLAGS=QUICK)
+    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as up:
+        assert up.stdout is not None
+        while "site 'west'" not in up.stdout.readline():
+            assert up.poll() is None
+        live.wait(lambda: len(live.online()) == len(SITES))
+        up.send_signal(signal.SIGINT)
+        assert up.wait(timeout=120) == 130
     assert not processes_of(live.folder)
 
 
