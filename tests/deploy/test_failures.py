@@ -173,8 +173,9 @@ def test_metrics_and_models_leave_a_site_only_if_its_config_allows_it(three, loo
 
 def test_constants_leave_a_site_only_if_its_config_allows_it(loopback) -> None:
     grid: Loopback = loopback(smoothness=False)
-    with pytest.raises(pf.PolyfedError, match=r"site 'site-0' does not take part: .*does not allow smoothness"):
+    with pytest.raises(pf.PolyfedError, match=r"site 'site-0' does not take part: .*does not allow.*lr must be given"):
         grid.serve({"name": "scaffnew"})
+    grid.serve({"name": "scaffnew", "lr": 0.1, "p": 0.5, "batch": "full"}, {"rounds": 1})
 
 
 def test_a_run_with_other_settings_does_not_go_on_from_a_checkpoint(loopback) -> None:

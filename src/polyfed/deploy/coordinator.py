@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import logging
 import time
@@ -111,8 +112,11 @@ class Coordinator:
         known: dict[str, dict[str, Any]] = json.loads(kept.read_text()) if kept.exists() else {}
         if set(known) != set(self.plan.sites):
             known = self._gather(facts.Request(facts.ALWAYS, self.plan.problem["loss"], self.plan.problem))
+        kept_back: PolyfedError | None = None
         while True:
             self._outline(known)
+            if kept_back is not None:  # without the theory's constants: as for a model that has none
+                self.outline.model = dataclasses.replace(self.outline.model, design=None)
             try:
                 self.method = self.plan.method
                 if self.method.resolve is not None:
@@ -122,8 +126,14 @@ class Coordinator:
                 request = facts.Request(
                     (wanted.fact,), self.plan.problem["loss"], self.plan.problem, asdict(self.kind), wanted.batch
                 )
-                for site, found in self._gather(request).items():
-                    known[site] |= found
+                try:
+                    for site, found in self._gather(request).items():
+                        known[site] |= found
+                except PolyfedError as refusal:
+                    kept_back = refusal
+                    log.warning("%s; going on without the theory's constants", refusal)
+            except PolyfedError as error:
+                raise (error if kept_back is None else PolyfedError(f"{kept_back}; {error}")) from None
         write_text(kept, json.dumps(known, indent=1) + "\n")
         self.longest = max(found["rows"][0] for found in known.values())
         self.terms = {site: self._terms(place, site) for place, site in enumerate(self.plan.sites)}

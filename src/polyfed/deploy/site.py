@@ -68,7 +68,7 @@ class Site:
         found = facts.report(self.federation, request)
         if set(request.facts) & set(facts.ON_REQUEST):
             if not self.allow.smoothness:
-                raise Refused("its config does not allow smoothness constants to leave: give the stepsize (lr)")
+                raise Refused("its config does not allow smoothness constants to leave")
             assert request.kind is not None
             own = fitted(self.federation, DataKind.from_json(request.kind), request.loss)
             section = request.problem
