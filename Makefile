@@ -6,10 +6,10 @@ READY  := $(VENV)/.ready
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format scale docs bench torch fedjax pfl flower browser clean
+.PHONY: help setup demo test test-deploy lint format scale docs bench torch fedjax pfl flower browser clean
 
 help: ## list the targets
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/make \1\t\2/'
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/make \1\t\2/'
 
 setup: $(READY) ## create .venv and install polyfed with its pinned dependencies
 
@@ -24,7 +24,10 @@ demo: $(READY) ## compare methods on embedded data; ends with a table and a repo
 	$(BIN)/polyfed demo
 
 test: $(READY) ## run the tests
-	$(BIN)/python -m pytest -n 2 --dist loadgroup
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m 'not deploy'
+
+test-deploy: $(READY) ## run the tests of deployed runs, with real processes that are killed and restarted
+	$(BIN)/python -m pytest tests/deploy
 
 lint: $(READY) ## ruff and pyright
 	$(BIN)/ruff check .

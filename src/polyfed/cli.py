@@ -17,6 +17,7 @@ from rich.table import Table
 
 from polyfed.cli_bench import bench_app
 from polyfed.cli_data import data_app
+from polyfed.cli_deploy import deploy_app
 from polyfed.cli_newcomers import personalize
 from polyfed.cli_options import AsJson, Change, ConfigFile, Overwrite, Quiet, Resume, err, out
 from polyfed.cli_tune import tune
@@ -35,6 +36,7 @@ app = typer.Typer(
 )
 app.add_typer(data_app, name="data")
 app.add_typer(bench_app, name="bench")
+app.add_typer(deploy_app, name="deploy")
 app.command()(personalize)
 app.command()(tune)
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="The run directory; by default runs/NAME.")]

@@ -1,4 +1,4 @@
-"""The commands `polyfed bench engine`, `convex`, `methods`, `neural` and `scale`."""
+"""The commands `polyfed bench engine`, `convex`, `methods`, `neural`, `scale` and `deploy`."""
 
 from __future__ import annotations
 
@@ -158,3 +158,21 @@ def bench_scale_command(
         used, states = (row[name] / 2**30 for name in ("peak_memory_bytes", "state_bytes"))
         what = f"{row['clients']} CNNs of {row['parameters']:,} parameters, store {row['store']}"
         out.print(f"{what}: {states:.2f} GiB of states, peak {used:.2f} GiB", highlight=False)
+
+
+@bench_app.command("deploy")
+def bench_deploy_command(
+    rounds: Annotated[int, typer.Option(help="Rounds of each kind.", min=2)] = 5, as_json: AsJson = False
+) -> None:
+    """A round across three sites on loopback, beside a bare round of Flower on the same processes."""
+    from polyfed.bench.deploy import bench_deploy
+
+    figures = bench_deploy(rounds)
+    if as_json:
+        print(json.dumps(figures, indent=1))
+        return
+    table = Table(box=None, pad_edge=False, show_header=False)
+    for name, value in figures.items():
+        if isinstance(value, float):
+            table.add_row(name.replace("_", " "), f"{value:.3g}")
+    out.print(table)

@@ -48,6 +48,11 @@ def personalize(
     if as_json:
         print(json.dumps({"folder": str(place), "metric": found.metric, "newcomers": found.rows}, indent=1))
         return
+    show(found, place)
+
+
+def show(found: Newcomers, place: Path) -> None:
+    """The newcomers' table, and where their models are."""
     for name in found.broken:
         err.print(f"[yellow]{escape(name)}: its model is not finite; fewer --steps may help[/]")
     out.print(_table(found))

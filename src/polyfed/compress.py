@@ -27,6 +27,10 @@ Whole = int | jax.Array | np.ndarray
 Real = float | jax.Array | np.ndarray
 
 
+Code = dict[str, np.ndarray]
+"""A message by its parts: numbers in the vector's own precision, and whole numbers packed into bytes."""
+
+
 class Compressor(ABC):
     """A random map C of vectors. Unless `biased`: E C(x) = x and E|C(x) - x|^2 <= omega |x|^2."""
 
@@ -49,6 +53,14 @@ class Compressor(ABC):
     def __call__(self, key: jax.Array, x: jax.Array) -> jax.Array:
         """The decompressed message for the flat vector x, in x's own precision."""
 
+    @abstractmethod
+    def encode(self, key: jax.Array, x: jax.Array) -> Code:
+        """The message itself, in as many bits as `bits` says; the vector and the parameters must be known."""
+
+    @abstractmethod
+    def decode(self, key: jax.Array, code: Code, size: int, dtype: Any) -> jax.Array:
+        """What `__call__` gives for the vector that was encoded."""
+
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
@@ -68,6 +80,12 @@ class Identity(Compressor):
 
     def __call__(self, key: jax.Array, x: jax.Array) -> jax.Array:
         return x
+
+    def encode(self, key: jax.Array, x: jax.Array) -> Code:
+        return {"values": np.asarray(x)}
+
+    def decode(self, key: jax.Array, code: Code, size: int, dtype: Any) -> jax.Array:
+        return jnp.asarray(code["values"], dtype)
 
 
 @jax.tree_util.register_pytree_node_class
@@ -113,6 +131,21 @@ class RandK(Compressor):
             chosen = randomness.shuffled(key, x.size, jnp.arange(x.size)) < self.k
         return x * (chosen.astype(x.dtype) * (x.size / jnp.asarray(self.k).astype(x.dtype)))
 
+    def encode(self, key: jax.Array, x: jax.Array) -> Code:
+        places = self._places(key, x.size)
+        scaled = x[places] * (x.size / jnp.asarray(self.k).astype(x.dtype))
+        indices = {} if self.seeded else {"indices": pack(places, _index_bits(x.size))}
+        return {"values": np.asarray(scaled), **indices}
+
+    def decode(self, key: jax.Array, code: Code, size: int, dtype: Any) -> jax.Array:
+        k = int(np.asarray(self.k))
+        places = self._places(key, size) if self.seeded else unpack(code["indices"], k, _index_bits(size))
+        return jnp.zeros(size, dtype).at[places].set(code["values"])
+
+    def _places(self, key: jax.Array, size: int) -> jax.Array:
+        """The coordinates that travel."""
+        return randomness.shuffled(key, size, jnp.arange(int(np.asarray(self.k))), inverse=True)
+
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
@@ -140,6 +173,14 @@ class TopK(Compressor):
         order = jnp.argsort(jnp.abs(x), stable=True, descending=True)
         chosen = jnp.zeros(x.size, bool).at[order].set(jnp.arange(x.size) < self.k)
         return x * chosen.astype(x.dtype)
+
+    def encode(self, key: jax.Array, x: jax.Array) -> Code:
+        places = jnp.argsort(jnp.abs(x), stable=True, descending=True)[: int(np.asarray(self.k))]
+        return {"values": np.asarray(x[places]), "indices": pack(places, _index_bits(x.size))}
+
+    def decode(self, key: jax.Array, code: Code, size: int, dtype: Any) -> jax.Array:
+        places = unpack(code["indices"], int(np.asarray(self.k)), _index_bits(size))
+        return jnp.zeros(size, dtype).at[places].set(code["values"])
 
 
 @jax.tree_util.register_dataclass
@@ -176,6 +217,21 @@ class Dithering(Compressor):
 
     def __call__(self, key: jax.Array, x: jax.Array) -> jax.Array:
         self.check(x.size)
+        level, unit = self._levels(key, x)
+        return jnp.sign(x) * level * unit
+
+    def encode(self, key: jax.Array, x: jax.Array) -> Code:
+        level, unit = self._levels(key, x)
+        wholes = level.astype(jnp.uint32) * 2 + (x < 0)
+        return {"unit": np.asarray(unit).reshape(1), "levels": pack(wholes, 1 + int(self.levels).bit_length())}
+
+    def decode(self, key: jax.Array, code: Code, size: int, dtype: Any) -> jax.Array:
+        wholes = unpack(code["levels"], size, 1 + int(self.levels).bit_length())
+        sign = jnp.where(jnp.asarray(wholes & 1, bool), -1, 1).astype(dtype)
+        return sign * (wholes >> 1).astype(dtype) * jnp.asarray(code["unit"][0], dtype)
+
+    def _levels(self, key: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Each coordinate's level, and what one level stands for."""
         levels = jnp.asarray(self.levels).astype(x.dtype)
         largest = jnp.max(jnp.abs(x))
         safe = jnp.where(largest == 0, jnp.ones((), x.dtype), largest)
@@ -184,8 +240,7 @@ class Dithering(Compressor):
         position = jnp.abs(relative) / jnp.where(norm == 0, jnp.ones((), x.dtype), norm) * levels
         below = jnp.floor(position)
         up = jax.random.uniform(key, x.shape, x.dtype) < position - below
-        level = jnp.minimum(below + up.astype(x.dtype), levels)
-        return jnp.sign(x) * (level / levels * norm) * largest
+        return jnp.minimum(below + up.astype(x.dtype), levels), norm / levels * largest
 
 
 @jax.tree_util.register_dataclass
@@ -226,6 +281,26 @@ class Natural(Compressor):
         up = (draw < mantissa) & (exponent < largest)
         power = (raw - mantissa) + jnp.where(up, jnp.asarray(unit, word), jnp.zeros((), word))
         return jnp.where(jnp.isfinite(x), lax.bitcast_convert_type(power, x.dtype), x)
+
+    def encode(self, key: jax.Array, x: jax.Array) -> Code:
+        word, width, kept = _float_words(x.dtype)
+        return {"powers": pack(np.asarray(self(key, x)).view(word) >> kept, width)}
+
+    def decode(self, key: jax.Array, code: Code, size: int, dtype: Any) -> jax.Array:
+        word, width, kept = _float_words(dtype)
+        return jnp.asarray((unpack(code["powers"], size, width).astype(word) << kept).view(dtype))
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Sealed:
+    """How a compressed part of an upload came about: factor * C(x), or factor * x where it travels `whole`."""
+
+    compressor: Compressor
+    key: jax.Array
+    vector: jax.Array
+    factor: jax.Array | float = 1.0
+    whole: jax.Array | bool = False
 
 
 COMPRESSORS: dict[str, type[Compressor]] = {kind.name: kind for kind in (Identity, RandK, TopK, Dithering, Natural)}
@@ -268,6 +343,24 @@ def make(spec: str | Mapping[str, Any] | Compressor) -> Compressor:
         if key != "seeded":
             _between(made, key, 1, None)
     return made
+
+
+def pack(wholes: Any, width: int) -> np.ndarray:
+    """Whole numbers of `width` bits each as bytes, one after another."""
+    given = np.asarray(wholes).astype(np.uint64)
+    bits = (given[:, None] >> np.arange(width, dtype=np.uint64)) & np.uint64(1)
+    return np.packbits(bits.astype(np.uint8))
+
+
+def unpack(packed: np.ndarray, count: int, width: int) -> np.ndarray:
+    """The `count` whole numbers that `pack` packed."""
+    bits = np.unpackbits(packed, count=count * width).reshape(count, width).astype(np.uint64)
+    return (bits << np.arange(width, dtype=np.uint64)).sum(axis=1).astype(np.uint32)
+
+
+def _float_words(dtype: Any) -> tuple[Any, int, int]:
+    """The whole numbers as wide as a real one, the bits of its sign and exponent, and those of its mantissa."""
+    return (np.uint64, 12, 52) if np.dtype(dtype) == np.float64 else (np.uint32, 9, 23)
 
 
 def _array(key: str, values: Sequence[Any]) -> np.ndarray:

@@ -154,7 +154,7 @@ def make_config(
         if not isinstance(merged.setdefault(name, {}), dict):
             raise PolyfedError(f"{where}: {name} must be a section, [{name}]")
     source = _data(merged["data"], where, folder)
-    problem = _problem(merged["problem"], where)
+    problem = check_problem(merged["problem"], where)
     run = run_settings(merged["run"], where)
     shared = merged["algorithm"]
     entries = merged.get("compare", [])
@@ -260,7 +260,8 @@ def _data(section: dict[str, Any], where: str, folder: Path | None) -> dict[str,
     return section
 
 
-def _problem(section: dict[str, Any], where: str) -> dict[str, Any]:
+def check_problem(section: dict[str, Any], where: str) -> dict[str, Any]:
+    """Check the section [problem]."""
     section = {"model": "linear", **section}
     if not isinstance(section["model"], str) or section["model"] not in MODELS:
         name = str(section["model"])

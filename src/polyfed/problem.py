@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from polyfed import randomness, reference, trees
+from polyfed import randomness, reference, sampled, trees
 from polyfed.data import Federation, Population
 from polyfed.errors import PolyfedError
 from polyfed.losses import get_loss
@@ -190,6 +190,10 @@ class Problem:
     def constants(self) -> Constants:
         """Smoothness L_i and strong convexity mu_i of every client's objective; for linear models."""
         return reference.constants(self)
+
+    def sampled_constants(self, batch: int, solution: Reference | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """A_i and C_i of every client for batches of so many rows; for linear models."""
+        return sampled.sampled_constants(self, batch, solution)
 
     def local_models(self, tolerance: float = 1e-12) -> LocalModels:
         """The pure local models x_i* = argmin f_i, with the gradient norms that were reached."""

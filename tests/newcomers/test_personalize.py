@@ -63,7 +63,7 @@ def test_methods_give_newcomers_the_models_of_their_rules_also_from_disk(others,
         np.testing.assert_allclose(found.personal(client)["w"], by_hand(result, client)["w"], atol=1e-12)
     assert ("global" in found.metrics) == (result.global_params is not None)
     trained.save(tmp_path, trained.Trained.of(result.simulation))
-    kept = trained._restored(tmp_path / "server", SECTION)
+    kept = trained.restored(tmp_path / "server", SECTION)
     assert kept.round == 3
     leaves = zip(jax.tree.leaves(kept.server), jax.tree.leaves(result.simulation.server), strict=True)
     assert all(np.array_equal(a, b) for a, b in leaves)

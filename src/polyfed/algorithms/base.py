@@ -41,7 +41,8 @@ class Upload:
     the same for all and need not travel: the server counts the uploads. `bits` is what a message takes in all that is
     not sent as it stands; without it, what is there is counted. `steps` is the number of local iterations, `emphasis`
     how much the client counts in the server's step, where that is not its weight: bookkeeping, which does not travel.
-    A `silent` client neither sends nor receives; its values must be zero.
+    A `silent` client neither sends nor receives; its values must be zero. `sealed` says how compressed values came
+    about: a tree like `values`, with a `compress.Sealed` in place of each part, so that a real client sends its code.
     """
 
     values: Tree
@@ -50,6 +51,7 @@ class Upload:
     steps: jax.Array | int = 1
     silent: jax.Array | bool = False
     emphasis: jax.Array | None = None
+    sealed: Any = None
 
 
 @jax.tree_util.register_dataclass

@@ -13,7 +13,7 @@ from polyfed import compress, theory, trees
 from polyfed.algorithms import checks, mixture
 from polyfed.algorithms.base import Total, Upload, algorithm
 from polyfed.algorithms.mixture import Mixture, MixtureMethod
-from polyfed.compress import Compressor
+from polyfed.compress import Compressor, Sealed
 from polyfed.errors import PolyfedError
 from polyfed.objective import Batching, Objective
 from polyfed.trees import Tree
@@ -104,10 +104,10 @@ class DCGD(MixtureMethod):
         gradient = mixture.gradient(x, state.mixture, f, key, batching)  # line 4
         if state.error is not None:
             gradient = trees.add(gradient, state.error)
-        message, bits = compressed(self.compressor, f, key, gradient)  # line 5
+        message, bits, sealed = compressed(self.compressor, f, key, gradient)  # line 5
         if state.error is not None:
             state = state._replace(error=trees.subtract(gradient, message))
-        return Upload(message, bits=bits, silent=state.mixture.alpha == 0), state
+        return Upload(message, bits=bits, silent=state.mixture.alpha == 0, sealed=sealed), state
 
     def update(self, server: CompressedServer, total: Total) -> CompressedServer:
         return CompressedServer(trees.descend(server.params, self.lr, total.mean))  # lines 6, 7
@@ -123,12 +123,12 @@ class DCGD(MixtureMethod):
         return mixture.joined(self, server.params, f, key, work)
 
 
-def compressed(compressor: Any, f: Objective, key: jax.Array, tree: Tree) -> tuple[Tree, Any]:
-    """C_i of a tree as one vector, and the bits of the message; the client's own C_i where clients differ."""
+def compressed(compressor: Any, f: Objective, key: jax.Array, tree: Tree) -> tuple[Tree, Any, Sealed]:
+    """C_i of a tree as one vector, the bits of the message, and how it came about; the client's own C_i."""
     vector, unravel = ravel_pytree(tree)
-    mine = jax.tree.map(f.own, compressor)
-    message = mine(jax.random.fold_in(key, 1), vector)
-    return unravel(message), mine.bits(vector.size, 8 * vector.dtype.itemsize)
+    mine, key = jax.tree.map(f.own, compressor), jax.random.fold_in(key, 1)
+    message = unravel(mine(key, vector))
+    return message, mine.bits(vector.size, 8 * vector.dtype.itemsize), Sealed(mine, key, vector)
 
 
 def sizes(problem: Problem) -> int:

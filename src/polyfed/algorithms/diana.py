@@ -119,16 +119,19 @@ class DIANA(MixtureMethod):
         batching = Batching(self.batch, 1, None, self.replace)
         gradient = mixture.gradient(x, state.mixture, f, key, batching)
         difference = trees.subtract(gradient, state.memory)  # line 4
-        message, bits = compressed(self.compressor, f, key, difference)  # line 5
+        message, bits, sealed = compressed(self.compressor, f, key, difference)  # line 5
         beta = f.own(self.beta)
         if self.memory == "gradient":
             first = f.round == 0
             message, beta = trees.where(first, difference, message), jnp.where(first, 1.0, beta)
             bits = jnp.where(first, trees.bits(difference), bits)
+            sealed = dataclasses.replace(sealed, whole=first)
         change = trees.scale(beta, message)
         apart = np.ndim(self.beta) == 1  # pyright: ignore[reportArgumentType]
         sent = DianaUpload(message, change if apart else None)
-        upload = Upload(sent, bits=bits * (2 if apart else 1), silent=state.mixture.alpha == 0)
+        code = DianaUpload(sealed, dataclasses.replace(sealed, factor=beta) if apart else None)
+        bits = bits * (2 if apart else 1)
+        upload = Upload(sent, bits=bits, silent=state.mixture.alpha == 0, sealed=code)
         return upload, state._replace(memory=trees.add(state.memory, change))  # line 6
 
     def update(self, server: DianaServer, total: Total) -> DianaServer:

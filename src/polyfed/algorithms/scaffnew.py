@@ -14,7 +14,6 @@ from polyfed.algorithms import checks, mixture
 from polyfed.algorithms.base import Algorithm, Total, Upload, algorithm
 from polyfed.errors import PolyfedError
 from polyfed.objective import Batch, Batching, Objective
-from polyfed.sampled import sampled_constants
 from polyfed.trees import Tree
 
 if TYPE_CHECKING:
@@ -137,7 +136,7 @@ def _stepsizes(method: Any, problem: Problem) -> np.ndarray:
     if method.accuracy is not None:
         alpha = mixture.weights(method, problem) if method.mixture else 1.0
         solution = problem.solve(alpha, plm_tolerance=getattr(method, "plm_tolerance", 1e-12))
-    A, C = sampled_constants(problem, method.batch, solution)
+    A, C = problem.sampled_constants(method.batch, solution)
     return theory.scafflix_stepsizes(A, problem.constants.convexity, C, method.accuracy)
 
 

@@ -9,6 +9,7 @@ import os
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 os.environ |= {"FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
 os.environ["PYTHONPATH"] = str(Path(__file__).parent)
@@ -56,7 +57,7 @@ def serve(grid, context):
     x, y, model = torch_models.tensors(PATH, json.dumps(OPTIONS))
     arrays = ArrayRecord(model.state_dict())
     cohorts = iter(OPTIONS.get("cohorts") or [])
-    settings = {"path": PATH, "options": json.dumps({**OPTIONS, "cohorts": None})}
+    settings: dict[str, Any] = {"path": PATH, "options": json.dumps({**OPTIONS, "cohorts": None})}
     settings |= {"steps": OPTIONS["steps"], "batch": OPTIONS["batch"]}
     strategy = FedAvg(fraction_evaluate=0.0, min_available_nodes=nodes())
 

@@ -18,7 +18,7 @@ from jax import lax
 from jax.flatten_util import ravel_pytree
 
 from polyfed import randomness, trees
-from polyfed.algorithms.base import Algorithm, Server, State, Total
+from polyfed.algorithms.base import Algorithm, Server, State, Total, Upload
 from polyfed.engine import store
 from polyfed.engine.devices import AXIS, Layout
 from polyfed.engine.participation import Sampling
@@ -110,12 +110,10 @@ class Round:
     ) -> tuple[Sums, State, Slots]:
         """The local work of this device's clients, chunk by chunk; their uploads are added to `sums`."""
         broadcast = method.broadcast(server)
-        shared = randomness.purpose_key(data.seed, Purpose.LOCAL, number)
         count = len(clients)
 
         def work(client: jax.Array, state: State, block: Examples | None) -> tuple[Contribution, State]:
-            f = self.objective(data, client, number, block)
-            upload, state = method.local(broadcast, state, f, randomness.client_key(shared, data.client_ids[client]))
+            upload, state = self.one(method, broadcast, data, number, client, state, block)
             return contribution(upload), state
 
         def body(index: jax.Array, carry: tuple[Sums, State, Slots]) -> tuple[Sums, State, Slots]:
@@ -143,6 +141,21 @@ class Round:
         blank = Slots(no, no, jnp.zeros(count, jnp.uint32), jnp.zeros(count, sums.emphasis.dtype))
         return lax.fori_loop(0, self._pieces(taken), body, (sums, states, blank))
 
+    def one(
+        self,
+        method: Algorithm,
+        broadcast: Tree,
+        data: Data,
+        number: jax.Array,
+        client: jax.Array,
+        state: State,
+        block: Examples | None = None,
+    ) -> tuple[Upload, State]:
+        """The local work of one client."""
+        shared = randomness.purpose_key(data.seed, Purpose.LOCAL, number)
+        f = self.objective(data, client, number, block)
+        return method.local(broadcast, state, f, randomness.client_key(shared, data.client_ids[client]))
+
     def update(self, method: Algorithm, server: Server, sums: Sums) -> tuple[Server, jax.Array, jax.Array, jax.Array]:
         """The server after the round, the uploads in it, the most steps of any client, and the sum of emphases."""
         whole, steps, emphasis = self._everywhere(sums)
@@ -162,8 +175,7 @@ class Round:
         broadcast = method.broadcast(server)
 
         def hand(client: jax.Array, state: State) -> State:
-            assert method.absorb is not None
-            return method.absorb(state, broadcast, self.objective(data, client, number))
+            return self.absorbed(method, broadcast, data, number, client, state)
 
         def body(index: jax.Array, states: State) -> State:
             first, fresh = self._piece(index, len(clients))
@@ -174,6 +186,13 @@ class Round:
             return update_tree(states, jax.tree.map(lambda n, o: select(fine, n, o), new, old), first)
 
         return lax.fori_loop(0, self._pieces(good), body, states)
+
+    def absorbed(
+        self, method: Algorithm, broadcast: Tree, data: Data, number: jax.Array, client: jax.Array, state: State
+    ) -> State:
+        """One client's state after it took in the new server's broadcast."""
+        assert method.absorb is not None
+        return method.absorb(state, broadcast, self.objective(data, client, number))
 
     def objective(
         self, data: Data, client: jax.Array, number: jax.Array | int, block: Examples | None = None
@@ -198,17 +217,21 @@ class Round:
 
     def prepare(self, method: Algorithm, clients: jax.Array, states: State, data: Data) -> State:
         """What these clients do alone before the first round."""
-        assert method.prepare is not None
-        shared = randomness.purpose_key(data.seed, Purpose.PREPARE)
 
         def one(client: jax.Array, given: tuple[State, Examples | None]) -> State:
-            assert method.prepare is not None
-            state, block = given
-            f = self.objective(data, client, 0, block)
-            new = method.prepare(state, f, randomness.client_key(shared, data.client_ids[client]))
-            return trees.where(trees.finite(new), new, state)
+            return self.prepared(method, data, client, *given)
 
         return over_clients(one, clients, self.chunk, (states, data.blocks))
+
+    def prepared(
+        self, method: Algorithm, data: Data, client: jax.Array, state: State, block: Examples | None = None
+    ) -> State:
+        """One client's state after what it does alone before the first round."""
+        assert method.prepare is not None
+        shared = randomness.purpose_key(data.seed, Purpose.PREPARE)
+        f = self.objective(data, client, 0, block)
+        new = method.prepare(state, f, randomness.client_key(shared, data.client_ids[client]))
+        return trees.where(trees.finite(new), new, state)
 
     def cohort(self, data: Data, number: jax.Array) -> tuple[jax.Array, jax.Array]:
         """The clients of all devices and which of their slots are taken, both (devices, slots).

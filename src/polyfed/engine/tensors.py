@@ -72,7 +72,7 @@ class TensorFile:
 
 def save_tree(path: Path, tree: Tree) -> None:
     """A pytree of arrays as one file, each array under its path."""
-    arrays = _named(tree)
+    arrays = named(tree)
     with TensorFile(path, {name: (leaf.shape, leaf.dtype) for name, leaf in arrays.items()}) as file:
         for name, leaf in arrays.items():
             file.write(name, leaf)
@@ -82,18 +82,18 @@ def save_rows(path: Path, blocks: Iterable[Tree], count: int) -> None:
     """Trees with a leading axis, joined along it to `count` rows, as one file."""
     blocks = iter(blocks)
     first = next(blocks, None)
-    kinds = {name: ((count, *leaf.shape[1:]), leaf.dtype) for name, leaf in _named(first).items()}
+    kinds = {name: ((count, *leaf.shape[1:]), leaf.dtype) for name, leaf in named(first).items()}
     with TensorFile(path, kinds) as file:
         done = 0
         for block in chain([first], blocks):
-            for name, leaf in _named(block).items():
+            for name, leaf in named(block).items():
                 file.write(name, leaf, done)
             done += trees.length(block)
 
 
 def load_tree(path: Path, like: Tree) -> Tree:
     """Read back what `save_tree` wrote, in the structure of `like`; shapes and types must be the same."""
-    expected = _named(like)
+    expected = named(like)
     with _opened(path, expected) as file:
         arrays = [file.get_tensor(name) for name in expected]
     for (name, leaf), array in zip(expected.items(), arrays, strict=True):
@@ -103,7 +103,7 @@ def load_tree(path: Path, like: Tree) -> Tree:
 
 def load_rows(path: Path, like: Tree, count: int) -> Iterator[Tree]:
     """Read back what `save_rows` wrote, block by block; a row must be like `like`."""
-    expected = _named(like) if count else {}
+    expected = named(like) if count else {}
     size = max(1, READ_BYTES // max(1, trees.bits(like) // 8))
     with _opened(path, expected) as file:
         parts = {name: file.get_slice(name) for name in expected}
@@ -124,7 +124,7 @@ def _opened(path: Path, expected: dict[str, np.ndarray]) -> Any:
     return file
 
 
-def _named(tree: Tree) -> dict[str, np.ndarray]:
+def named(tree: Tree) -> dict[str, np.ndarray]:
     """The arrays by their paths."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
     return {

@@ -112,7 +112,7 @@ class Newcomers:
 
 
 def personalize(
-    run: str | Path | Result,
+    run: str | Path | Result | runs.Trained,
     data: Federation | tuple[Any, Any] | Mapping[str, Any],
     *,
     steps: int | None = None,
@@ -149,13 +149,15 @@ def personalize(
     return Newcomers(problem, params, metrics, _held_out(known.method, federation))
 
 
-def _known(run: str | Path | Result, finetune: FineTune | None) -> runs.Trained:
+def _known(run: str | Path | Result | runs.Trained, finetune: FineTune | None) -> runs.Trained:
     if isinstance(run, str | Path):
         found = runs.read(run)
     elif isinstance(run, Result):
         if run.diverged:
             raise PolyfedError("this run diverged, so that it has no model to start from")
         found = runs.Trained.of(run.simulation)
+    elif isinstance(run, runs.Trained):
+        found = run
     else:
         raise PolyfedError(f"run must be a run directory or a Result, found {type(run).__name__}")
     if finetune is not None:

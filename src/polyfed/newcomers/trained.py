@@ -73,7 +73,7 @@ def save(folder: Path, trained: Trained) -> None:
     about = {
         "format": FORMAT,
         "algorithm": trained.method.name,
-        "hyper_parameters": {name: _to_json(value) for name, value in vars(trained.method).items()},
+        "hyper_parameters": {name: to_json(value) for name, value in vars(trained.method).items()},
         "round": trained.round,
         "seed": trained.seed,
         "dtype": trained.dtype,
@@ -97,16 +97,17 @@ def read(path: str | Path) -> Trained:
             f"{path}: the server's state is missing; runs keep it in {FOLDER}/ unless run.save_models is false"
         )
     try:
-        return _restored(path / FOLDER, record.config["problem"])
+        return restored(path / FOLDER, record.config["problem"])
     except (OSError, KeyError, TypeError, json.JSONDecodeError, SafetensorError) as error:
         raise PolyfedError(f"{path / FOLDER}: cannot be read: {error}") from None
 
 
-def _restored(folder: Path, section: dict[str, Any]) -> Trained:
+def restored(folder: Path, section: dict[str, Any]) -> Trained:
+    """What `save` wrote, with the run's section [problem]."""
     about = json.loads((folder / "method.json").read_text())
     if about["format"] != FORMAT:
         raise PolyfedError(f"{folder}: format {about['format']!r}, this version reads {FORMAT}")
-    hyper = {name: _from_json(value) for name, value in about["hyper_parameters"].items()}
+    hyper = {name: from_json(value) for name, value in about["hyper_parameters"].items()}
     method = get_algorithm(about["algorithm"])(**hyper)
     data = DataKind.from_json(about["data"])
     options = dict(section)
@@ -121,10 +122,10 @@ def _restored(folder: Path, section: dict[str, Any]) -> Trained:
     return Trained(method, server, model, loss, l2, data, about["round"], about["seed"], about["dtype"], finetune)
 
 
-def _to_json(value: Any) -> Any:
+def to_json(value: Any) -> Any:
     """A hyper-parameter as JSON: schedules, compressors and arrays say what they are."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {"kind": type(value).__name__, **{name: _to_json(inner) for name, inner in vars(value).items()}}
+        return {"kind": type(value).__name__, **{name: to_json(inner) for name, inner in vars(value).items()}}
     if isinstance(value, np.ndarray):
         return {"kind": "array", "values": value.tolist()}
     if isinstance(value, np.generic):
@@ -132,12 +133,12 @@ def _to_json(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def _from_json(value: Any) -> Any:
+def from_json(value: Any) -> Any:
     if isinstance(value, list):
         return tuple(value)
     if not isinstance(value, dict) or "kind" not in value:
         return value
-    inner = {name: _from_json(part) for name, part in value.items() if name != "kind"}
+    inner = {name: from_json(part) for name, part in value.items() if name != "kind"}
     if value["kind"] == "array":
         return np.asarray(value["values"])
     return PARTS[value["kind"]](**inner)

@@ -1,0 +1,67 @@
+"""A round across three sites on loopback, beside a bare round of Flower on the same processes."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from contextlib import ExitStack
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from polyfed.deploy.link import Link, Project
+from polyfed.deploy.node import Node
+from polyfed.deploy.processes import free_port
+from polyfed.deploy.project import make_project
+from polyfed.deploy.settings import site_settings
+from polyfed.errors import PolyfedError
+
+SITES = ["north", "south", "west"]
+PATIENCE = 600.0
+
+
+def bench_deploy(rounds: int = 5) -> dict[str, Any]:
+    """Seconds of each round: bare, ours, bare again. The first of ours has the sites' compilation."""
+    with tempfile.TemporaryDirectory() as place, ExitStack() as stack:
+        folder = Path(place) / "project"
+        make_project(folder, SITES, "127.0.0.1", free_port(), example=True)
+        path = folder / "server" / "server.toml"
+        path.write_text(path.read_text().replace("rounds = 10", f"rounds = {rounds + 1}"))
+        link = Link(folder / "server")
+        stack.enter_context(link.start())
+        for site in SITES:
+            stack.callback(Node(site_settings(folder / site)).stop)
+        before = _bare(link, rounds)
+        link.submit()
+        _await(link.run_folder / "finished.json")
+        ends = [0.0, *(row["seconds"] for row in link.progress())]
+        ours = [end - start for start, end in pairwise(ends[1:])]
+        after = _bare(link, rounds)
+    bare = median(before + after)
+    return {
+        "bare_round_seconds": bare,
+        "polyfed_round_seconds": median(ours),
+        "polyfed_over_bare_seconds": median(ours) - bare,
+        "polyfed_first_round_seconds": ends[1],
+        "rounds": {"bare_before": before, "polyfed": ours, "bare_after": after},
+    }
+
+
+def _bare(link: Link, rounds: int) -> list[float]:
+    """The seconds of some rounds in which nobody computes anything."""
+    found = link.folder / "bare.json"
+    found.unlink(missing_ok=True)
+    link.submit_app(Project("bare", "polyfed.bench", "bare_app", {"rounds": rounds, "nodes": len(SITES)}))
+    _await(found)
+    return json.loads(found.read_text())
+
+
+def _await(path: Path) -> None:
+    end = time.monotonic() + PATIENCE
+    while not path.exists():
+        if time.monotonic() > end:
+            raise PolyfedError(f"a run did not end within {PATIENCE:g} seconds")
+        time.sleep(0.2)
+    time.sleep(0.5)

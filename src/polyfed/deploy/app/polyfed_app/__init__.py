@@ -1,0 +1,1 @@
+"""A run of polyfed as Flower's ServerApp and ClientApp."""

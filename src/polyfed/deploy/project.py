@@ -1,0 +1,107 @@
+"""`polyfed deploy init`: a small project with a folder for the server and one for each site."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from polyfed.deploy.keys import make_certificates, make_site_key
+from polyfed.deploy.settings import PORT
+from polyfed.errors import PolyfedError
+
+SERVER = """[federation]
+run = "study"             # sites keep the run's state under this name
+sites = {sites}
+host = "{listen}"         # where the server listens
+port = {port}
+deadline = 600.0          # seconds that a round waits for its sites
+minimum = {minimum}               # the fewest uploads that a round needs
+
+[problem]
+model = "linear"
+loss = "logistic"
+l2 = 0.01
+
+[algorithm]               # any of `polyfed algorithms`
+name = "scafflix"
+alpha = 0.5               # the weight of the global model; or the name of a column of the sites' configs
+
+[run]
+rounds = 10
+seed = 0
+dtype = "float64"
+"""
+SITE = """[site]
+name = "{name}"
+server = "{host}:{port}"
+certificate = "ca.pem"    # proves to this site that the server is the server
+key = "{name}.key"        # proves to the server that this site is '{name}'; keep it secret
+
+[data]                    # the rows never leave this machine
+source = "csv"
+path = "data.csv"
+target = "y"
+
+[columns]                 # this site's own values of hyper-parameters, such as alpha = 0.3
+
+[allow]                   # what may leave beside what the algorithm uploads
+smoothness = true         # L and mu of this site's objective, where the theory's stepsize is asked for
+metrics = false           # how well the models do on this site's rows
+model = false             # this site's personal model
+"""
+README = """# A federation of {count} sites
+
+`server/` goes to the server's machine, each other folder to its site. `*.key` files are secrets: give each to its
+owner only.
+
+| where | command |
+| --- | --- |
+| on the server | `polyfed deploy server server` |
+| at each site | `polyfed deploy site NAME` |
+| on the server, once | `polyfed deploy run server` |
+| to try all of it on one machine | `polyfed deploy up .` |
+
+Certificates and keys were made by `polyfed deploy init`, for these names of the server: {hosts}. A site that rather
+makes its own key runs `ssh-keygen -t ecdsa -b 384 -N "" -f NAME.key` and sends `NAME.key.pub` to the server, as
+`server/keys/NAME.pub`.
+"""
+
+
+def make_project(folder: Path, sites: Sequence[str], host: str, port: int = PORT, example: bool = False) -> None:
+    """Write the project; `example` gives every site some made-up rows."""
+    if folder.exists() and any(folder.iterdir()):
+        raise PolyfedError(f"{folder}: not empty")
+    if not sites or len(set(sites)) < len(sites) or any(not s or "/" in s or s == "server" for s in sites):
+        raise PolyfedError(f"sites must be different names, none of them 'server', found {', '.join(sites)}")
+    server, hosts = folder / "server", list(dict.fromkeys([host, "localhost", "127.0.0.1"]))
+    make_certificates(server / "certificates", hosts)
+    names, listen = "[" + ", ".join(f'"{site}"' for site in sites) + "]", "0.0.0.0"
+    if host in ("localhost", "127.0.0.1"):
+        listen = "127.0.0.1"
+    minimum = max(1, len(sites) - 1)
+    (server / "server.toml").write_text(SERVER.format(sites=names, listen=listen, port=port, minimum=minimum))
+    (server / "keys").mkdir()
+    for place, site in enumerate(sites):
+        make_site_key(folder / site / f"{site}.key")
+        (folder / site / f"{site}.key.pub").rename(server / "keys" / f"{site}.pub")
+        shutil.copy(server / "certificates" / "ca.pem", folder / site / "ca.pem")
+        (folder / site / "site.toml").write_text(SITE.format(name=site, host=host, port=port))
+        if example:
+            _example(folder / site / "data.csv", place)
+    text = README.format(count=len(sites), hosts=", ".join(hosts))
+    (folder / "README.md").write_text(text)
+
+
+def _example(path: Path, place: int, features: int = 4) -> None:
+    """Rows whose labels follow a rule that the sites share in part."""
+    shared = np.random.default_rng(0).normal(size=features)
+    rng = np.random.default_rng(place + 1)
+    x = rng.normal(size=(40 + 20 * place, features))
+    chance = 1 / (1 + np.exp(-x @ (shared + 0.5 * rng.normal(size=features))))
+    y = (rng.random(len(x)) < chance).astype(int)
+    heading = ",".join([*(f"x{i}" for i in range(features)), "y"])
+    lines = [",".join([*(f"{value:.6f}" for value in row), str(label)]) for row, label in zip(x, y, strict=True)]
+    path.write_text("\n".join([heading, *lines]) + "\n")

@@ -1,0 +1,173 @@
+"""The two config files of a deployed run: server.toml, and a site.toml for each site."""
+
+from __future__ import annotations
+
+import dataclasses
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from polyfed import data
+from polyfed.config import algorithm_from, check_problem
+from polyfed.data import Federation, Population
+from polyfed.data.tables import from_dataframe, read_table
+from polyfed.deploy.coordinator import Conduct
+from polyfed.deploy.site import Allowed, Site
+from polyfed.deploy.terms import Plan
+from polyfed.errors import PolyfedError, suggestion
+from polyfed.run_settings import run_settings
+
+SERVER_SECTIONS = ("federation", "problem", "algorithm", "run")
+SITE_SECTIONS = ("site", "data", "columns", "allow")
+RUN_KEYS = ("rounds", "participation", "seed", "init", "dtype")
+PORT = 8443
+OWN = "(site)"
+"""The client column that a table of one site gets."""
+
+
+@dataclass(frozen=True)
+class Federated:
+    """The section [federation] of server.toml."""
+
+    sites: tuple[str, ...]
+    run: str = "run"
+    host: str = "127.0.0.1"
+    """the address to listen on"""
+    port: int = PORT
+
+
+def server_settings(sections: Mapping[str, Any], where: str) -> tuple[Federated, Plan, Conduct]:
+    """Check the sections of server.toml; every mistake is named."""
+    _known(sections, SERVER_SECTIONS, where, "section")
+    given = dict(sections.get("federation", {}))
+    conduct = {name: given.pop(name) for name in _names(Conduct) if name in given}
+    _known(given, (*_names(Federated), *_names(Conduct)), f"{where}: [federation]", "key")
+    sites = given.pop("sites", None)
+    if not isinstance(sites, list) or not sites or not all(isinstance(site, str) and site for site in sites):
+        raise PolyfedError(f"{where}: federation.sites must be a list of names, found {sites!r}")
+    if len(set(sites)) < len(sites) or any("\n" in site or "/" in site for site in sites):
+        raise PolyfedError(f"{where}: federation.sites must be different names without '/', found {sites}")
+    _typed(Federated, given, f"{where}: federation")
+    _typed(Conduct, conduct, f"{where}: federation")
+    section = dict(sections.get("run", {}))
+    _known(section, RUN_KEYS, f"{where}: [run]", "key")
+    run = run_settings(section, where)
+    problem = check_problem(dict(sections.get("problem", {})), where)
+    if problem.get("loss") is None:
+        raise PolyfedError(f"{where}: problem.loss is missing: softmax, logistic or squared")
+    method = algorithm_from(sections.get("algorithm", {}), where=where)
+    federated = Federated(tuple(sites), **given)
+    options: dict[str, Any] = {name: getattr(run, name) for name in RUN_KEYS}
+    return federated, Plan(federated.run, federated.sites, problem, method, **options), Conduct(**conduct)
+
+
+@dataclass(frozen=True)
+class SiteSettings:
+    """A checked site.toml; paths are relative to its folder."""
+
+    name: str
+    server: str
+    """the server's address, host:port"""
+    certificate: Path
+    """the authority's certificate, with which the server proves who it is"""
+    key: Path
+    """the site's private key, with which it proves who it is"""
+    folder: Path
+    data: dict[str, Any]
+    columns: dict[str, float]
+    allow: Allowed
+    measure: bool = True
+    """measure the models on this site's rows at the end, for this site"""
+
+    def site(self) -> Site:
+        """The site with its rows."""
+        return Site(self.name, own_rows(self.name, self.data, self.columns), self.folder, self.allow, self.measure)
+
+
+def site_settings(path: Path) -> SiteSettings:
+    """Read and check a site.toml, or the one in a folder."""
+    path = path / "site.toml" if path.is_dir() else path
+    sections = read_toml(path)
+    _known(sections, SITE_SECTIONS, str(path), "section")
+    about = dict(sections.get("site", {}))
+    keys = ("name", "server", "certificate", "key")
+    _known(about, (*keys, "measure"), f"{path}: [site]", "key")
+    measure = about.get("measure", True)
+    if not isinstance(measure, bool):
+        raise PolyfedError(f"{path}: site.measure must be true or false, found {measure!r}")
+    for key in keys:
+        if not isinstance(about.get(key), str) or not about[key]:
+            raise PolyfedError(f"{path}: site.{key} must be a word, found {about.get(key)!r}")
+    source = dict(sections.get("data", {}))
+    if "source" not in source:
+        raise PolyfedError(f"{path}: data.source is missing; `polyfed data list` names the sources")
+    folder = path.parent.resolve()
+    if isinstance(source.get("path"), str):
+        source["path"] = str((folder / source["path"]).resolve())
+    columns = dict(sections.get("columns", {}))
+    for name, value in columns.items():
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise PolyfedError(f"{path}: columns.{name} must be a number, found {value!r}")
+    allow = dict(sections.get("allow", {}))
+    _known(allow, _names(Allowed), f"{path}: [allow]", "key")
+    _typed(Allowed, allow, f"{path}: allow")
+    certificate, key = (folder / about[name] for name in ("certificate", "key"))
+    for file in (certificate, key):
+        if not file.is_file():
+            raise PolyfedError(f"{path}: {file} does not exist")
+    place = (certificate, key, folder)
+    return SiteSettings(about["name"], about["server"], *place, source, columns, Allowed(**allow), measure)
+
+
+def own_rows(name: str, source: dict[str, Any], columns: dict[str, float]) -> Federation:
+    """A federation of one client, this site: a table without a client column, or the site's part of one with it."""
+    options = dict(source)
+    kind = options.pop("source")
+    if kind in ("csv", "parquet") and "client" not in options:
+        path = Path(str(options.pop("path", "")))
+        if not path.is_file():
+            raise PolyfedError(f"{path}: no such file")
+        frame = read_table(path, kind)
+        found = from_dataframe(frame.assign(**{OWN: name}), client=OWN, origin=f"{path}: ", **options)
+    else:
+        found = data.load(kind, **options)
+    if len(found) > 1 or isinstance(found, Population):
+        found = found.select([found.index(name)])
+    given = {key: np.array([float(value)]) for key, value in columns.items()}
+    return dataclasses.replace(found, clients=(name,), columns={**found.columns, **given})
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text())
+    except FileNotFoundError:
+        raise PolyfedError(f"{path}: no such config file") from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise PolyfedError(f"{path}: cannot be read: {error}") from None
+
+
+def _names(kind: type) -> tuple[str, ...]:
+    return tuple(field.name for field in dataclasses.fields(kind))
+
+
+def _known(given: Mapping[str, Any], known: tuple[str, ...], where: str, what: str) -> None:
+    for name in given:
+        if name not in known:
+            raise PolyfedError(f"{where}: unknown {what} '{name}'{suggestion(name, known)}")
+
+
+def _typed(kind: type, given: Mapping[str, Any], where: str) -> None:
+    """Each value must be of its default's type; what has no default may be a whole number."""
+    for field in dataclasses.fields(kind):
+        if field.name not in given:
+            continue
+        value, default = given[field.name], field.default
+        wanted = int if default is None else type(default)
+        fine = isinstance(value, int | float) if wanted is float else isinstance(value, wanted)
+        if not fine or (isinstance(value, bool) and wanted is not bool) or (wanted in (int, float) and value <= 0):
+            words = {bool: "true or false", str: "a word", int: "a whole number above 0", float: "a number above 0"}
+            raise PolyfedError(f"{where}.{field.name} must be {words[wanted]}, found {value!r}")

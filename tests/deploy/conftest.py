@@ -1,0 +1,32 @@
+"""Three sites of unequal size, and grids that are closed with their test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import polyfed as pf
+from tests.conftest import unequal_clients
+from tests.deploy.loopback import Loopback
+
+
+@pytest.fixture(scope="session")
+def three() -> pf.Federation:
+    clients = dict(list(unequal_clients().items())[:3])
+    return pf.Federation.from_arrays(clients, classes=3, columns={"lean": [0.2, 0.5, 0.9]})
+
+
+@pytest.fixture
+def loopback(three: pf.Federation, tmp_path: Path) -> Iterator[Callable[..., Loopback]]:
+    """Makes grids over the three sites."""
+    made: list[Loopback] = []
+
+    def make(folder: str = "one", federation: pf.Federation = three, **options: bool) -> Loopback:
+        made.append(Loopback(federation, tmp_path / folder, **options))
+        return made[-1]
+
+    yield make
+    for grid in made:
+        grid.close()

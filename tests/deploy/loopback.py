@@ -1,0 +1,141 @@
+"""A grid in one process: Flower's own apps, and every message as the bytes that Flower sends."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from flwr.app import Context, Error, Message, RecordDict
+from flwr.proto.node_pb2 import NodeInfo
+from flwr.serverapp import Grid
+from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
+from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
+from flwr.supercore.task_identity import TaskIdentity
+
+import polyfed as pf
+from polyfed.deploy.app.polyfed_app.client import app as client_app
+from polyfed.deploy.app.polyfed_app.server import app as server_app
+from polyfed.deploy.published import read_published
+from polyfed.deploy.serve import FOLDER
+from polyfed.deploy.site import Allowed, Site
+from polyfed.deploy.site_process import SiteProcess
+
+Change = Callable[[str, int, Message], Message | None]
+"""What becomes of an answer on its way: (site, round, answer) -> the answer that arrives, or None if none does."""
+PROBLEM = {"model": "linear", "loss": "softmax", "l2": 0.01}
+
+
+class Loopback(Grid):
+    """Sites behind one grid; `absent` ones are not connected, `change` meddles with answers."""
+
+    def __init__(self, federation: pf.Federation, folder: Path, measure: bool = False, **allow: bool) -> None:
+        self.folder, self.names = folder, federation.clients
+        self.sites = {
+            name: Site(name, federation.select([place]), folder / name, Allowed(**allow), measure)
+            for place, name in enumerate(federation.clients)
+        }
+        self.processes = {name: SiteProcess(site) for name, site in self.sites.items()}
+        for process in self.processes.values():
+            process.start()
+        self.nodes = {name: 100 + place for place, name in enumerate(self.sites)}
+        self.started = dict.fromkeys(self.sites, 1)
+        self.change: Change | None = None
+        self.absent: set[str] = set()
+        self.replies: dict[str, Message] = {}
+        self.uploads: list[tuple[str, int]] = []
+        self._count = 0
+        TaskIdentity.run_id = TaskIdentity.node_id = TaskIdentity.task_id = 1  # as in a process that Flower starts
+
+    def restart(self, name: str) -> None:
+        """The site's process ends, and another takes its place: what it had in memory is gone."""
+        old = self.sites[name]
+        self.processes[name].close()
+        self.sites[name] = Site(name, old.federation, old.folder, old.allow, old.measure)
+        self.processes[name] = SiteProcess(self.sites[name])
+        self.processes[name].start()
+        self.started[name] += 1
+
+    def set_run(self, run: Any) -> None: ...
+
+    @property
+    def run(self) -> Any: ...
+
+    def create_message(self, *_: Any, **__: Any) -> Message:
+        raise NotImplementedError
+
+    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
+        raise NotImplementedError
+
+    def get_node_ids(self) -> list[int]:
+        return [node.node_id for node in self.get_nodes()]
+
+    def get_nodes(self) -> list[NodeInfo]:
+        return [
+            NodeInfo(node_id=id, name=name, last_activated_at=str(self.started.get(name)))
+            for name, id in self.nodes.items()
+            if name not in self.absent
+        ]
+
+    def push_messages(self, messages: Iterable[Message]) -> list[str]:
+        pushed = []
+        for message in messages:
+            self._count += 1
+            name = next(name for name, node in self.nodes.items() if node == message.metadata.dst_node_id)
+            received, _ = _travel(message)
+            received.metadata.__dict__["_message_id"] = str(self._count)
+            pushed.append(str(self._count))
+            reply = self._answer(name, received)
+            number = received.content.config_records["about"].get("round", -1)
+            if self.change is not None:
+                reply = self.change(name, int(number), reply)  # pyright: ignore[reportArgumentType]
+            if reply is not None:
+                arrived, size = _travel(reply)
+                arrived.metadata.__dict__["_reply_to_message_id"] = str(self._count)
+                self.replies[str(self._count)] = arrived
+                if received.metadata.message_type == "train":
+                    self.uploads.append((name, size))
+        return pushed
+
+    def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
+        return [self.replies.pop(given) for given in list(message_ids) if given in self.replies]
+
+    def _answer(self, name: str, message: Message) -> Message:
+        with pytest.MonkeyPatch.context() as patch:
+            for key, value in self.processes[name].environment.items():
+                patch.setenv(key, value)
+            try:
+                return client_app(message, _context({}))
+            except Exception as error:
+                return Message(Error(code=2, reason=repr(error)), reply_to=message)
+
+    def serve(self, method: dict[str, Any], run: dict[str, Any] | None = None, **conduct: Any) -> Any:
+        """One run of the ServerApp to its end; what it published."""
+        federation = {"sites": list(self.names), "run": "study", "poll": 0.01, "deadline": 0.2, **conduct}
+        settings = {
+            "federation": federation,
+            "problem": PROBLEM,
+            "algorithm": method,
+            "run": {"rounds": 5, "dtype": "float64", **(run or {})},
+        }
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv(FOLDER, str(self.folder / "server"))
+            server_app(self, _context({"settings": json.dumps(settings)}))
+        return read_published(self.folder / "server" / "runs" / "study").server
+
+    def close(self) -> None:
+        for process in self.processes.values():
+            process.close()
+
+
+def _context(config: Any) -> Context:
+    return Context(run_id=1, node_id=1, node_config={}, state=RecordDict(), run_config=config)
+
+
+def _travel(message: Message) -> tuple[Message, int]:
+    """The message as it arrives, and the bytes of its parts."""
+    parts = {id: part.deflate() for id, part in get_all_nested_objects(message).items()}
+    found: Any = inflate_object_from_contents(message.object_id, dict(parts))
+    return found, sum(map(len, parts.values()))

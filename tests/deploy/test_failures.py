@@ -1,0 +1,190 @@
+"""Sites that miss rounds, fail, lie or come back; servers that die: the run goes on, and nothing counts twice."""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flwr.app import ArrayRecord, Message, RecordDict
+
+import polyfed as pf
+from polyfed.deploy import wire
+from polyfed.engine import simulation
+from polyfed.engine.participation import Sampling
+from tests.deploy.loopback import Loopback
+from tests.deploy.test_equality import assert_equal, close, simulated
+
+METHOD = {"name": "scaffnew", "lr": 0.1, "p": 0.3, "batch": 4}
+"""It keeps state, and its participants absorb the new server's broadcast."""
+
+
+class Scripted(Sampling):
+    """Cohorts from a script: for each round, whether each client is there."""
+
+    def script(self, rounds: list[list[bool]]) -> Scripted:
+        object.__setattr__(self, "rounds", rounds)
+        return self
+
+    def cohort(self, seed: Any, round: Any, slots: Any) -> Any:
+        there = jnp.asarray(self.rounds)[jnp.clip(round, 0, len(self.rounds) - 1)]  # pyright: ignore
+        clients = jnp.argsort(~there, stable=True)[slots]
+        return clients.astype(jnp.int32), there[clients] & (slots < self.population), jnp.sum(there)
+
+
+def scripted(monkeypatch: pytest.MonkeyPatch, three: pf.Federation, rounds: list[list[bool]]) -> Any:
+    """The simulator's run with exactly these participants."""
+    monkeypatch.setattr(simulation, "sampling", lambda *_: Scripted(3, 3, 0.5).script(rounds))
+    return simulated(three, METHOD, rounds=len(rounds))
+
+
+def changed(reply: Message, arrays: dict[str, np.ndarray] | None = None, **about: Any) -> Message:
+    """An answer with other arrays, or other plain values."""
+    content = RecordDict(dict(reply.content))
+    if arrays is not None:
+        content["upload"] = wire.as_record(arrays)
+    reply.content.config_records["about"].update(about)
+    reply.content["upload"] = content["upload"]
+    return reply
+
+
+def test_rounds_that_a_site_misses_leave_it_and_the_others_consistent(three, loopback, monkeypatch) -> None:
+    grid: Loopback = loopback()
+
+    def lose(site: str, round: int, reply: Message) -> Message | None:
+        grid.absent = {"site-2"} if round in (2, 3) else set()
+        return None if site == "site-1" and round in (1, 2) else reply
+
+    grid.change = lose
+    server = grid.serve(METHOD, {"rounds": 6}, minimum=1)
+    here = [True, True, True]
+    rounds = [here, [True, False, True], [True, False, True], [True, True, False], here, here]
+    assert_equal(grid, server, scripted(monkeypatch, three, rounds))
+
+
+def test_what_does_not_belong_is_refused_by_name_and_the_run_goes_on(three, loopback, monkeypatch, caplog) -> None:
+    grid: Loopback = loopback()
+    old: list[Message] = []
+
+    def lie(site: str, round: int, reply: Message) -> Message | None:
+        if site != "site-1" or round < 0:
+            return reply
+        arrays = wire.as_arrays(reply.content.array_records["upload"])
+        if round == 0:
+            old.append(Message(RecordDict(dict(reply.content)), reply_to=_asked(reply)))
+            return reply
+        if round == 1:
+            return changed(reply, {name: np.full_like(array, np.nan) for name, array in arrays.items()})
+        if round == 2:
+            return changed(reply, {name: array[:1] for name, array in arrays.items()})
+        if round == 3:
+            return changed(reply, fingerprint="of another version")
+        if round == 4:
+            return Message(old[0].content, reply_to=_asked(reply))
+        if round == 5:
+            return changed(reply, site="site-2")
+        if round == 6:
+            return changed(reply, weight=float("inf"))
+        return reply
+
+    grid.change = lie
+    with caplog.at_level(logging.WARNING, "polyfed"):
+        server = grid.serve(METHOD, {"rounds": 8}, minimum=2)
+    told = [record.getMessage() for record in caplog.records if "refused" in record.getMessage()]
+    assert len(told) == 6
+    assert all(line.startswith("site 'site-1' refused: round ") for line in told)
+    for line, word in zip(told, ("not finite", "float64[1", "version", "replayed", "'site-2'", "finite"), strict=True):
+        assert word in line
+    here, without = [True, True, True], [True, False, True]
+    assert_equal(grid, server, scripted(monkeypatch, three, [here, *[without] * 6, here]))
+
+
+def test_a_site_that_is_killed_during_its_work_loses_nothing_and_counts_once(three, loopback) -> None:
+    grid: Loopback = loopback()
+    killed = []
+
+    def kill(site: str, round: int, reply: Message) -> Message | None:
+        if site == "site-1" and round in (1, 3) and round not in killed:
+            killed.append(round)
+            grid.restart(site)
+            return None
+        return reply
+
+    grid.change = kill
+    server = grid.serve(METHOD, deadline=30.0)
+    assert killed == [1, 3]
+    assert_equal(grid, server, simulated(three, METHOD))
+
+
+def test_a_server_that_is_killed_goes_on_from_its_checkpoint(three, loopback) -> None:
+    grid: Loopback = loopback()
+    deaths = []
+
+    def die(site: str, round: int, reply: Message) -> Message | None:
+        if site == "site-1" and round in (0, 2, 4) and round not in deaths:
+            deaths.append(round)
+            raise KeyboardInterrupt
+        return reply
+
+    grid.change = die
+    for _ in range(3):
+        with pytest.raises(KeyboardInterrupt):
+            grid.serve(METHOD)
+    assert_equal(grid, grid.serve(METHOD), simulated(three, METHOD))
+    again = grid.serve(METHOD)  # a run that is complete stays as it is
+    close(again, simulated(three, METHOD).server)
+
+
+def test_too_few_uploads_stop_the_run_with_a_sentence_and_it_can_go_on(three, loopback) -> None:
+    grid: Loopback = loopback()
+    grid.change = lambda site, round, reply: None if round == 2 and site != "site-0" else reply
+    with pytest.raises(pf.PolyfedError, match="round 3: 1 of 3 sites answered, at least 2 are needed"):
+        grid.serve(METHOD, minimum=2, patience=2)
+    grid.change = None
+    assert_equal(grid, grid.serve(METHOD, minimum=2), simulated(three, METHOD))
+
+
+def test_a_node_that_is_not_on_the_roster_is_not_asked(three, loopback, caplog) -> None:
+    grid: Loopback = loopback()
+    grid.nodes["stranger"] = 999
+    with caplog.at_level(logging.WARNING, "polyfed"):
+        grid.serve({"name": "fedavg"}, {"rounds": 1})
+    assert "node 999 ('stranger') is not on the roster and is not asked" in caplog.text
+
+
+def test_metrics_and_models_leave_a_site_only_if_its_config_allows_it(three, loopback) -> None:
+    closed: Loopback = loopback("closed", measure=True)
+    closed.serve({"name": "ditto"}, {"rounds": 1})
+    place = closed.folder / "server" / "runs" / "study"
+    assert json.loads((place / "finished.json").read_text()) == dict.fromkeys(three.clients)
+    assert not (place / "models").exists()
+    own = json.loads((closed.folder / "site-0" / "models" / "study" / "metrics.json").read_text())
+    opened: Loopback = loopback("open", metrics=True, model=True)
+    opened.serve({"name": "ditto"}, {"rounds": 1})
+    place = opened.folder / "server" / "runs" / "study"
+    found = json.loads((place / "finished.json").read_text())
+    assert found["site-0"] == own
+    assert 0 <= found["site-0"]["personal"]["test"]["accuracy"] <= 1
+    assert {path.stem for path in (place / "models").iterdir()} == set(three.clients)
+
+
+def test_constants_leave_a_site_only_if_its_config_allows_it(loopback) -> None:
+    grid: Loopback = loopback(smoothness=False)
+    with pytest.raises(pf.PolyfedError, match=r"site 'site-0' does not take part: .*does not allow.*lr must be given"):
+        grid.serve({"name": "scaffnew"})
+    grid.serve({"name": "scaffnew", "lr": 0.1, "p": 0.5, "batch": "full"}, {"rounds": 1})
+
+
+def test_a_run_with_other_settings_does_not_go_on_from_a_checkpoint(loopback) -> None:
+    grid: Loopback = loopback()
+    grid.serve({"name": "fedavg"}, {"rounds": 1})
+    with pytest.raises(pf.PolyfedError, match="this checkpoint is of another run: seed was 0, now it is 1"):
+        grid.serve({"name": "fedavg"}, {"rounds": 2, "seed": 1})
+
+
+def _asked(reply: Message) -> Message:
+    """Something to reply to: who gets the answer is the grid's matter."""
+    return Message(RecordDict({"nothing": ArrayRecord()}), 1, "train")

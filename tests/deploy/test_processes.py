@@ -1,0 +1,160 @@
+"""Real processes on loopback, with TLS and node authentication."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import jax
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.serialization import load_ssh_public_key
+
+from polyfed.deploy.kept import StateFile
+from polyfed.deploy.keys import make_site_key
+from polyfed.deploy.processes import Child, environment, free_port
+from polyfed.deploy.published import read_published
+from polyfed.engine.tensors import load_tree
+from tests.deploy.live import QUICK, SITES, Live
+from tests.deploy.test_equality import close, small
+
+SCAFFNEW = {"name": "scaffnew", "lr": 0.1, "p": 0.3, "batch": 4}
+
+
+@pytest.fixture
+def live(tmp_path: Path) -> Iterator[Live]:
+    found = Live(tmp_path / "project")
+    yield found
+    found.stop()
+
+
+def assert_equal(live: Live) -> None:
+    """The published server, and every site's state and model, are those of the simulator."""
+    expected, run = live.simulated(), live.link.federated.run
+    close(read_published(live.link.run_folder).server, expected.server)
+    for place, name in enumerate(SITES):
+        wanted = expected.personal(place)
+        close(load_tree(live.folder / name / "models" / run / "personal.safetensors", wanted), wanted)
+        kept = StateFile(live.folder / name / "state", run, expected.start).read()
+        assert kept is not None
+        close(kept.state, jax.tree.map(lambda leaf, place=place: leaf[place], expected.client_state))
+
+
+def processes_of(folder: Path) -> list[str]:
+    """The command lines that name the folder."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            line = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        if str(folder) in line:
+            found.append(line)
+    return found
+
+
+def test_a_whole_federation_on_this_machine_equals_the_simulator_and_leaves_nothing_running(live) -> None:
+    live.set(SCAFFNEW, {"rounds": 2})
+    command = [str(Path(sys.executable).parent / "polyfed"), "deploy", "up", str(live.folder)]
+    env = environment(live.folder / "flower", XLA_FLAGS=QUICK)
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "round 2 of 2: north, south, west" in done.stdout
+    assert_equal(live)
+    assert not processes_of(live.folder)
+
+
+@pytest.mark.deploy
+def test_ctrl_c_stops_all_that_was_started(live) -> None:
+    command = [str(Path(sys.executable).parent / "polyfed"), "deploy", "up", str(live.folder)]
+    env = environment(live.folder / "flower", XLA_FLAGS=QUICK)
+    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as up:
+        assert up.stdout is not None
+        while "site 'west'" not in up.stdout.readline():
+            assert up.poll() is None
+        live.wait(lambda: len(live.online()) == len(SITES))
+        up.send_signal(signal.SIGINT)
+        assert up.wait(timeout=120) == 130
+    assert not processes_of(live.folder)
+
+
+@pytest.mark.deploy
+def test_a_server_and_a_site_that_are_killed_leave_no_trace_in_the_result(live) -> None:
+    live.set(SCAFFNEW, {"rounds": 6}, deadline=300.0)
+    live.up()
+    live.link.connect()
+    live.link.submit()
+    live.wait(lambda: live.rounds() >= 1)
+    live.children["server"].kill()
+    live.wait(lambda: not processes_of(live.server))
+    before = live.rounds()
+    live.start("server")
+    live.wait(lambda: live.rounds() > before)
+    live.children["south"].kill()
+    live.wait(lambda: not processes_of(live.folder / "south"))
+    live.start("south")
+    live.wait(live.finished)
+    assert_equal(live)
+
+
+@pytest.mark.deploy
+def test_unknown_nodes_wrong_keys_and_plain_text_are_refused_and_logged(live) -> None:
+    live.up()
+    live.wait(lambda: len(live.online()) == len(SITES))
+    authority = live.folder / "north" / "ca.pem"
+    stranger = live.folder / "stranger" / "stranger.key"
+    make_site_key(stranger)
+    other = Live(live.folder / "other")
+    superlink = ["flower-supernode", "--superlink", live.link.address, "--max-retries", "1", "--port"]
+    unknown = ["--root-certificates", str(authority), "--auth-supernode-private-key", str(stranger)]
+    keyless = ["--root-certificates", str(authority)]
+    foreign = ["--root-certificates", str(other.folder / "north" / "ca.pem")]
+    foreign += ["--auth-supernode-private-key", str(live.folder / "north" / "north.key")]
+    attempts = {
+        "unknown": (unknown, "Failed to activate SuperNode"),
+        "keyless": (keyless, "All SuperNodes must be registered"),
+        "foreign": (foreign, "CERTIFICATE_VERIFY_FAILED"),
+        "plain": (["--insecure"], "Server disconnected without sending a response"),
+    }
+    for name, (more, why) in attempts.items():
+        home = live.folder / "attempts" / name
+        with Child([*superlink, str(free_port()), *more], environment(home), home / "log") as child:
+            live.wait(lambda child=child: not child.running)
+            said = child.log.read_text()
+        assert "SuperNode ID" not in said, name
+        assert why in said, said
+    log = (live.server / "logs" / "superlink.log").read_text()
+    (refused,) = [line for line in log.splitlines() if _first_line(stranger) in line]
+    assert "No SuperNode found with the given public key" in refused
+    assert "[/v1/fleet/register-node][ApiError:2001]" in log  # a key made up by a node that was given none
+    assert len(live.online()) == len(SITES)
+
+
+def _first_line(private: Path) -> str:
+    """What of a site's public key is in a log that names it."""
+    public = load_ssh_public_key(private.with_name(f"{private.name}.pub").read_bytes())
+    pem = public.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+    return pem.decode().splitlines()[1]
+
+
+@pytest.fixture(scope="module")
+def standing(tmp_path_factory) -> Iterator[Live]:
+    """One federation for several runs."""
+    found = Live(tmp_path_factory.mktemp("standing") / "project")
+    found.up()
+    found.link.connect()
+    yield found
+    found.stop()
+
+
+@pytest.mark.deploy
+@pytest.mark.parametrize("name", ["local", "fedavg", "scaffold", "apfl", "fedbc", "diana", "scafflix", "ditto"])
+def test_algorithms_across_real_processes_equal_the_simulator(standing, name) -> None:
+    method = small(name) | ({"compressor": {"name": "rand_k", "k": 3}, "lr": 0.01} if name == "diana" else {})
+    standing.set(method, {"rounds": 5}, run=f"study-{name}")
+    standing.link.submit()
+    standing.wait(standing.finished)
+    assert_equal(standing)
