@@ -8,13 +8,16 @@ from typing import Any, NamedTuple, Protocol
 import jax
 import numpy as np
 
-from polyfed import trees
+from polyfed import hosts, trees
 from polyfed.algorithms.base import Server, State
 from polyfed.engine.checkpoint import Snapshot
 from polyfed.engine.measure import FineTune
 from polyfed.engine.programs import Programs
 from polyfed.engine.records import Carry, Tally
 from polyfed.trees import Tree
+
+SENT_BYTES = 64 << 20
+"""The most that one exchange of clients' states between processes takes."""
 
 
 class Counts(NamedTuple):
@@ -79,7 +82,8 @@ class Resident:
         self.programs, self.layout = programs, programs.layout
         self._start = start
         excluded = np.zeros(self.layout.population, np.int32)
-        self._everyone = programs.placed(self._padded(np.arange(self.layout.population, dtype=np.int32)))
+        everyone = np.arange(self.layout.here.start, self.layout.here.stop, dtype=np.int32)
+        self._everyone = programs.placed(np.minimum(everyone, self.layout.population - 1))
         self._carry = self._placed(server, self._stacked(start), excluded)
 
     @property
@@ -103,31 +107,36 @@ class Resident:
 
     def measure(self, finetune: FineTune | None, on_test: bool) -> Any:
         found = self.programs.measure(self.server, self._everyone, self._carry.clients, finetune, on_test)
-        return self._unpadded(jax.device_get(found))
+        return self._unpadded(self.programs.fetched(found))
 
     def own_share(self) -> np.ndarray:
-        return self._unpadded(np.asarray(self.programs.own_share(self._everyone, self._carry.clients)))
+        return self._unpadded(self.programs.fetched(self.programs.own_share(self._everyone, self._carry.clients)))
 
     def state(self, client: int) -> State:
-        return jax.tree.map(lambda leaf: leaf[client], self._carry.clients)
+        if self.layout.hosts == 1:
+            return jax.tree.map(lambda leaf: leaf[client], self._carry.clients)
+        owner, place = divmod(client, self.layout.host_rows)
+        return hosts.sent(jax.tree.map(lambda leaf: self.layout.local(leaf)[place], self._carry.clients), owner)
 
     def personal(self) -> Iterator[Tree]:
-        found = self.programs.personal(self.server, self._everyone, self._carry.clients)
-        yield self._unpadded(jax.tree.map(np.asarray, found))
+        return self._blocks(self.programs.personal(self.server, self._everyone, self._carry.clients))
 
     def states(self) -> State:
-        return self._unpadded(jax.tree.map(np.asarray, self._carry.clients))
+        return self._unpadded(self.programs.fetched(self._carry.clients))
 
     def rows(self) -> tuple[np.ndarray, Iterable[State]]:
-        return np.arange(self.layout.population, dtype=np.int32), [self.states()]
+        everyone = np.arange(self.layout.population, dtype=np.int32)
+        return everyone, [self.states()] if self.layout.hosts == 1 else self._blocks(self._carry.clients)
 
     def restore(self, state: Snapshot) -> None:
         states = jax.tree.map(np.array, self._stacked(self._start))
         done = 0
         for block in state.rows:
             count = trees.length(block)
+            places = state.clients[done : done + count] - self.layout.here.start
+            mine = (places >= 0) & (places < self.layout.host_rows)
             for whole, part in zip(jax.tree.leaves(states), jax.tree.leaves(block), strict=True):
-                whole[state.clients[done : done + count]] = part
+                whole[places[mine]] = part[mine]
             done += count
         self._carry = self._placed(state.server, states, state.excluded)
 
@@ -136,14 +145,20 @@ class Resident:
         clients = jax.tree.map(self.programs.placed, states)
         return Carry(everywhere(server), clients, everywhere(excluded), everywhere(Tally.zero(self.layout.population)))
 
-    def _stacked(self, start: State) -> State:
-        """One copy of the state for each client, and a few to fill up the devices."""
-        rows = self.layout.rows * self.layout.devices
-        return jax.tree.map(lambda leaf: np.broadcast_to(leaf, (rows, *np.shape(leaf))), start)
+    def _blocks(self, tree: Tree) -> Iterator[Tree]:
+        """Arrays with an entry per client, in their order: host by host, so many at a time that little is sent."""
+        mine = jax.tree.map(self.layout.local, tree)
+        size = max(1, SENT_BYTES * trees.length(mine) // max(1, trees.bits(mine) // 8))
+        for host in range(self.layout.hosts):
+            left = min(self.layout.host_rows, self.layout.population - host * self.layout.host_rows)
+            for first in range(0, left, size):
+                piece = slice(first, min(first + size, left))
+                yield hosts.sent(jax.tree.map(lambda leaf, piece=piece: leaf[piece], mine), host)
 
-    def _padded(self, leaf: np.ndarray) -> np.ndarray:
-        spare = self.layout.rows * self.layout.devices - len(leaf)
-        return np.concatenate([leaf, np.repeat(leaf[-1:], spare, axis=0)]) if spare else leaf
+    def _stacked(self, start: State) -> State:
+        """One copy of the state for each client of this process, and a few to fill up the devices."""
+        rows = self.layout.host_rows
+        return jax.tree.map(lambda leaf: np.broadcast_to(leaf, (rows, *np.shape(leaf))), start)
 
     def _unpadded(self, tree: Tree) -> Tree:
         return jax.tree.map(lambda leaf: leaf[: self.layout.population], tree)

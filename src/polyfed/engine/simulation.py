@@ -12,14 +12,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from polyfed import trees
+from polyfed import hosts, trees
 from polyfed.algorithms.base import Algorithm, State
 from polyfed.engine.checkpoint import Snapshot
 from polyfed.engine.devices import layout
 from polyfed.engine.measure import FineTune, deployed, deploys_shared
 from polyfed.engine.participation import sampling
 from polyfed.engine.programs import Programs, resident
-from polyfed.engine.records import wire_bits
+from polyfed.engine.records import Data, wire_bits
 from polyfed.engine.resident import Residence, Resident
 from polyfed.engine.streamed import Store, Streamed, choose
 from polyfed.errors import PolyfedError
@@ -70,17 +70,21 @@ class Simulation:
             whole = self.sampling.full and getattr(method, "batch", "full") == "full"
             params = problem.init(init, seed)
             self.start = start = jax.tree.map(np.asarray, traced.init_client(params))
-            self.store = choose(store, len(problem) * trees.bits(start) // 8, self.layout)
+            self.store = hosts.agreed(lambda: choose(store, len(problem) * trees.bits(start) // 8, self.layout))
             in_blocks = whole and self.store == "device"
             data, splits = resident(problem, self.layout, seed, in_blocks)
             self.programs = Programs(problem, traced, self.layout, self.sampling, chunk, data, splits)
+            if self.layout.hosts > 1:
+                self.programs.method = self.programs.everywhere(traced)
             self.parameters = trees.count(params)
             server = traced.init_server(params)
             self._residence: Residence
             if self.store == "device":
                 self._residence = Resident(self.programs, server, start)
             else:
-                place = None if self.store == "host" else folder or Path(tempfile.gettempdir())
+                place = None
+                if self.store == "disk":
+                    place = folder if folder and hosts.is_first() else Path(tempfile.gettempdir())
                 self._residence = Streamed(self.programs, server, start, place)
             self.wire_up, self.wire_down, self.personalizes = self._facts()
 
@@ -148,9 +152,22 @@ class Simulation:
         with precision(self.dtype):
             programs, here = self.programs, self._residence
             state = here.state(index)
+            if self.layout.hosts > 1:
+                return self._personal_at_home(index, state)
             return _numpy(
                 deployed(programs.round, programs.method, here.server, state, jnp.asarray(index), programs.data)
             )
+
+    def _personal_at_home(self, client: int, state: State) -> Any:
+        """A client's deployed model, made where its examples are."""
+        devices = self.layout.devices // self.layout.hosts
+        clients, states = (
+            np.full(devices, client, np.int32),
+            jax.tree.map(lambda leaf: np.stack([leaf] * devices), state),
+        )
+        place = jax.tree.map(self.programs.placed, (clients, states))
+        found = self.programs.personal(self._residence.server, *place)
+        return hosts.sent(jax.tree.map(lambda leaf: self.layout.local(leaf)[0], found), client // self.layout.host_rows)
 
     def personal_blocks(self) -> Iterator[Any]:
         """Every client's deployed model, in blocks of clients in their order: a leading client axis on each array."""
@@ -193,15 +210,15 @@ class Simulation:
 
         All three follow from what the method does with its inputs, so nothing is computed.
         """
-        method, data, found = self.programs.method, self.programs.data, []
+        found = []
 
-        def look(server: Any, state: State) -> None:
+        def look(method: Algorithm, data: Data, server: Any, state: State) -> None:
             f = self.programs.round.objective(data, jnp.int32(0), 0)
             broadcast = method.broadcast(server)
             upload, _ = method.local(broadcast, state, f, jax.random.key(0))
             found.extend([wire_bits(upload), trees.bits(broadcast), not deploys_shared(method, server, state)])
 
-        jax.eval_shape(look, self._residence.server, self.start)
+        jax.eval_shape(look, self.programs.method, self.programs.data, self._residence.server, self.start)
         return found[0], found[1], found[2]
 
 
