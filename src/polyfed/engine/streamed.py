@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from math import ceil
 from pathlib import Path
 from typing import Any, Literal
 
 import jax
 import numpy as np
 
-from polyfed import trees
+from polyfed import hosts, trees
 from polyfed.algorithms.base import Server, State
 from polyfed.engine.checkpoint import Snapshot
 from polyfed.engine.devices import Layout
@@ -26,6 +27,8 @@ Store = Literal["auto", "device", "host", "disk"]
 STORES = ("auto", "device", "host", "disk")
 WAVE_BYTES = 256 << 20
 """The most that the states of one wave may take on a device, unless a chunk takes more."""
+UNEVEN = 1.5
+"""A wave has room for so many times a device's share of the cohort; hosts get uneven parts of it."""
 CPU_SHARE, ACCELERATOR_SHARE, HOST_SHARE = 16, 4, 2
 """States stay on a CPU's or an accelerator's devices, or in memory, while they take at most one part in so many."""
 
@@ -37,7 +40,7 @@ def choose(store: str, state_bytes: int, layout: Layout) -> str:
     if store != "auto":
         return store
     memory = memory_bytes()
-    device = layout.mesh.devices.flat[0]
+    device = layout.device
     if device.platform == "cpu":
         fits = state_bytes <= memory // CPU_SHARE
     else:
@@ -51,6 +54,8 @@ def choose(store: str, state_bytes: int, layout: Layout) -> str:
 class Streamed:
     """The states are rows in memory or in a file; a round's cohort passes through the devices in waves.
 
+    A process has the rows of its own clients, and `cohort[self._mine]` of the (devices, slots) of all processes.
+
     The order of all sums is that of `Resident`, so that both end in the same numbers but for rounding. Who was never in
     a cohort has no row: what it does alone before round 1 is done when it is first needed.
     """
@@ -61,9 +66,13 @@ class Streamed:
         self.excluded = np.zeros(self.layout.population, np.int32)
         self._start = jax.tree.map(np.asarray, start)
         self._rows = ClientRows(self.layout.population, start, folder)
+        each = self.layout.devices // self.layout.hosts
+        host = self.layout.here.start // self.layout.host_rows
+        self._mine = slice(host * each, (host + 1) * each)
         most = WAVE_BYTES // max(1, self._rows.row_bytes)
         round = programs.round
-        self._wave = round.slots if most >= round.slots else max(1, most // round.chunk) * round.chunk
+        slots = min(round.slots, max(round.chunk, ceil(UNEVEN * programs.sampling.capacity / self.layout.devices)))
+        self._wave = slots if most >= slots else max(1, most // round.chunk) * round.chunk
         self._block = min(self.layout.rows, max(programs.measure_chunk, most))
 
     def prepare(self) -> None:
@@ -79,35 +88,47 @@ class Streamed:
         def found(clients: jax.Array, states: State) -> Any:
             return self.programs.measure(self.server, clients, states, finetune, on_test)
 
-        return _joined(self._over_all(found))
+        return self._over_all(found)
 
     def own_share(self) -> np.ndarray:
-        return _joined(self._over_all(self.programs.own_share))
+        return self._over_all(self.programs.own_share)
 
     def state(self, client: int) -> State:
         clients = np.full((self.layout.devices, 1), client, np.int32)
-        return jax.tree.map(lambda leaf: leaf[0], self._states(clients, np.ones_like(clients, bool)))
+        owner = client // self.layout.host_rows
+        here = np.full_like(clients, self._mine.start // (self._mine.stop - self._mine.start) == owner, bool)
+        states = self._states(clients, here)
+        return hosts.sent(jax.tree.map(lambda leaf: self.layout.local(leaf)[0], states), owner)
 
     def personal(self) -> Iterator[Tree]:
         def found(clients: jax.Array, states: State) -> Tree:
             return self.programs.personal(self.server, clients, states)
 
-        return self._over_all(found)
+        return self._in_order(found)
 
     def states(self) -> State:
-        return _joined(self._over_all(lambda _, states: states))
+        return self._over_all(lambda _, states: states)
 
     def rows(self) -> tuple[np.ndarray, Iterable[State]]:
-        return self._rows.stored, map(self._rows.take, self._rows.blocks(self._block))
+        counts = hosts.gathered(np.array(len(self._rows.stored)))
+        stored = [hosts.sent(np.resize(self._rows.stored, count), host) for host, count in enumerate(counts)]
+        return np.concatenate(stored), self._sent_rows(stored)
+
+    def _sent_rows(self, stored: list[np.ndarray]) -> Iterator[State]:
+        """The rows of these clients of each process, in blocks."""
+        for host, clients in enumerate(stored):
+            for part in _slices(len(clients), self._block):
+                yield hosts.sent(self._rows.take(clients[part]), host)
 
     def restore(self, state: Snapshot) -> None:
         self.server, self.excluded = self.programs.everywhere(state.server), np.array(state.excluded)
         self._rows.clear()
         done = 0
         for block in state.rows:
-            count = trees.length(block)
-            self._rows.put(state.clients[done : done + count], block)
-            done += count
+            clients = state.clients[done : done + trees.length(block)]
+            mine = (clients >= self.layout.here.start) & (clients < self.layout.here.stop)
+            self._rows.put(clients[mine], jax.tree.map(lambda leaf, mine=mine: leaf[mine], block))
+            done += len(clients)
 
     def _round(self, number: int) -> Counts:
         programs, method = self.programs, self.programs.method
@@ -120,7 +141,8 @@ class Streamed:
         def keep(wave: slice, states: State, slots: Slots) -> None:
             self._keep(cohort[:, wave], taken[:, wave], states)
             for values, new in zip((good, silent, bits, emphasis), slots, strict=True):
-                values[:, wave] = np.asarray(new).reshape(self.layout.devices, -1)
+                mine = values[self._mine, wave]
+                mine[:] = self.layout.local(new).reshape(mine.shape)
 
         before = None
         for wave in waves:
@@ -132,6 +154,7 @@ class Streamed:
             before = wave, states, slots
         if before is not None:
             keep(*before)
+        good, silent, bits, emphasis = map(self._everybodys, (good, silent, bits, emphasis))
         self.server, count, steps, whole = programs.update(self.server, sums)
         sent = taken & ~silent
         newcomers = 0
@@ -148,10 +171,14 @@ class Streamed:
         empty = int(count) == 0 and bool(taken.any())
         return Counts(int(sent.sum()), newcomers, int(steps), int(bits.sum()), int(empty), shares)
 
+    def _everybodys(self, values: np.ndarray) -> np.ndarray:
+        """(devices, slots), of which each process knows its own."""
+        return hosts.gathered(values[self._mine]).reshape(values.shape)
+
     def _filled(self, cohort: np.ndarray, taken: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """A cohort with empty slots at its end, so that it comes out in whole waves."""
         more = ((0, 0), (0, -cohort.shape[1] % self._wave))
-        return np.pad(cohort, more), np.pad(taken, more)
+        return np.pad(cohort, more, "edge"), np.pad(taken, more)
 
     def _newcomers(self, number: int, clients: np.ndarray) -> int:
         """How many of these took no part in the round before, and so do not hold the current broadcast."""
@@ -160,41 +187,58 @@ class Streamed:
         before, taken = self.programs.cohort(number - 1)
         return int(np.sum(~np.isin(clients, before[taken])))
 
-    def _over_all(self, function: Callable[[jax.Array, State], Any]) -> Iterator[Any]:
-        """`function(clients, states)` of all clients in their order, in blocks."""
-        devices, population = self.layout.devices, self.layout.population
-        for part in _slices(population, self._block * devices):
-            clients = part.start + np.arange(self._block * devices, dtype=np.int32)
-            clients = np.minimum(clients, population - 1).reshape(devices, -1)
-            states = self._states(clients, np.ones_like(clients, bool))
-            found = jax.device_get(function(self._placed(clients), states))
-            yield jax.tree.map(lambda leaf, size=part.stop - part.start: leaf[:size], found)
+    def _over_all(self, function: Callable[[jax.Array, State], Any]) -> Any:
+        """`function(clients, states)` of all clients, in their order."""
+        found, who = [], []
+        for clients, real in self._parts():
+            values = self.programs.fetched(function(self._placed(clients), self._states(clients, real)))
+            found.append(jax.tree.map(lambda leaf, real=real: leaf[real.reshape(-1)], values))
+            who.append(clients[real])
+        order = np.argsort(np.concatenate(who))
+        return jax.tree.map(lambda *leaves: np.concatenate(leaves)[order], *found)
+
+    def _in_order(self, function: Callable[[jax.Array, State], Any]) -> Iterator[Any]:
+        """The same in blocks, host by host: what is large need not be in memory whole."""
+        for host in range(self.layout.hosts):
+            for clients, real in self._parts():
+                values = jax.tree.map(self.layout.local, function(self._placed(clients), self._states(clients, real)))
+                count = int(np.sum(real.reshape(self.layout.hosts, -1)[host]))
+                if count:
+                    yield hosts.sent(jax.tree.map(lambda leaf, count=count: leaf[:count], values), host)
+
+    def _parts(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """All clients as (devices, slots), every host its next ones at a time, and which of them only fill it up."""
+        layout = self.layout
+        step = self._block * layout.devices // layout.hosts
+        firsts = np.arange(layout.hosts)[:, None] * layout.host_rows
+        ends = np.minimum(firsts + layout.host_rows, layout.population)
+        for first in range(0, min(layout.host_rows, layout.population), step):
+            clients = firsts + first + np.arange(step, dtype=np.int32)
+            real = clients < ends
+            clients = np.where(real, clients, np.minimum(firsts, layout.population - 1)).astype(np.int32)
+            yield clients.reshape(layout.devices, -1), real.reshape(layout.devices, -1)
 
     def _states(self, clients: np.ndarray, taken: np.ndarray) -> State:
         """These clients' states on the devices, prepared if they are needed for the first time."""
         new = taken & ~self._rows.known(clients)
-        if self.programs.method.prepare is not None and new.any():
+        if self.programs.method.prepare is not None and hosts.gathered(np.array(new[self._mine].any())).any():
             states = self.programs.prepare(self._placed(clients), self._read(clients))
             self._keep(clients, new, states)
         return self._read(clients)
 
     def _read(self, clients: np.ndarray) -> State:
-        return jax.tree.map(self.programs.placed, self._rows.take(clients.reshape(-1)))
+        return jax.tree.map(self.programs.placed, self._rows.take(clients[self._mine].reshape(-1)))
 
     def _keep(self, clients: np.ndarray, chosen: np.ndarray, states: State) -> None:
         """Write the states of the chosen ones of these clients back."""
-        places = np.flatnonzero(chosen)
-        once, first = np.unique(clients.reshape(-1)[places], return_index=True)
-        self._rows.put(once, jax.tree.map(lambda leaf: np.asarray(leaf)[places[first]], states))
+        places = np.flatnonzero(chosen[self._mine])
+        once, first = np.unique(clients[self._mine].reshape(-1)[places], return_index=True)
+        self._rows.put(once, jax.tree.map(lambda leaf: self.layout.local(leaf)[places[first]], states))
 
     def _placed(self, values: np.ndarray) -> jax.Array:
         """(devices, slots) on the devices."""
-        return self.programs.placed(values.reshape(-1))
+        return self.programs.placed(values[self._mine].reshape(-1))
 
 
 def _slices(length: int, size: int) -> Iterator[slice]:
     return (slice(first, min(first + size, length)) for first in range(0, length, size))
-
-
-def _joined(blocks: Iterator[Any]) -> Any:
-    return jax.tree.map(lambda *leaves: np.concatenate(leaves), *blocks)
