@@ -24,20 +24,20 @@ MEETING_SECONDS = 300
 """How long the processes wait for each other at the start."""
 
 
-def connect(coordinator: str, count: int, index: int) -> None:
-    """Make this process number `index` of `count`; `coordinator` is HOST:PORT of process 0. Before JAX is first used.
+def connect(coordinator: str, processes: int, index: int) -> None:
+    """Make this process number `index` of `processes`; `coordinator` is HOST:PORT of process 0. JAX must not run yet.
 
     Afterwards `simulate`, called in all processes with the same arguments, spreads the clients over all of them.
     """
-    if not 0 <= index < count:
-        raise PolyfedError(f"process {index} does not exist; there are {count}, numbered from 0")
+    if not 0 <= index < processes:
+        raise PolyfedError(f"process {index} does not exist; there are {processes}, numbered from 0")
     start()
     host, _, port = coordinator.rpartition(":")
     jax.config.update("jax_enable_preemption_service", False)  # it would take SIGTERM for itself
     try:
         jax.distributed.initialize(
             coordinator,
-            count,
+            processes,
             index,
             cluster_detection_method="deactivate",
             initialization_timeout=MEETING_SECONDS,
@@ -46,21 +46,31 @@ def connect(coordinator: str, count: int, index: int) -> None:
             coordinator_bind_address=coordinator if is_loopback(host) else f"[::]:{port}",
         )
     except RuntimeError as error:
-        raise PolyfedError(f"process {index} of {count} cannot join the others at {coordinator}: {error}") from None
+        raise PolyfedError(f"process {index} of {processes} cannot join the others at {coordinator}: {error}") from None
 
 
 def is_loopback(host: str) -> bool:
     return host == "localhost" or host.startswith("127.")
 
 
+def count() -> int:
+    """How many processes there are. To ask does not start JAX where it has not been."""
+    return jax.process_count() if jax.distributed.is_initialized() else 1
+
+
 def is_first() -> bool:
     """Whether this process is the one that reads and writes files."""
-    return jax.process_index() == 0
+    return count() == 1 or jax.process_index() == 0
+
+
+def meet() -> None:
+    """Wait until every process is here, for as long as that takes."""
+    gathered(np.zeros(1))
 
 
 def sent(tree: Any, source: int = 0) -> Any:
     """The arrays that process `source` gives, in every process; the others give arrays of the same shapes and types."""
-    if jax.process_count() == 1:
+    if count() == 1:
         return tree
     leaves, structure = jax.tree.flatten(tree)
     arrays = [np.asarray(leaf) for leaf in leaves]
@@ -78,7 +88,7 @@ def sent(tree: Any, source: int = 0) -> Any:
 
 def gathered(values: np.ndarray) -> np.ndarray:
     """Every process's values, which have the same shape everywhere: a leading axis of processes."""
-    if jax.process_count() == 1:
+    if count() == 1:
         return values[None]
     whole = _programs()[1](_across(_bytes(values)[None])).addressable_data(0)
     return np.ascontiguousarray(whole).view(values.dtype).reshape(-1, *values.shape)
@@ -86,7 +96,7 @@ def gathered(values: np.ndarray) -> np.ndarray:
 
 def agreed(decide: Callable[[], Any]) -> Any:
     """What `decide` says in process 0, in every process: as JSON knows it, and its mistakes too."""
-    if jax.process_count() == 1:
+    if count() == 1:
         return decide()
     told: dict[str, Any] = {}
     if is_first():
@@ -105,7 +115,7 @@ def agreed(decide: Callable[[], Any]) -> Any:
 
 def refuse_different(what: dict[str, Any]) -> None:
     """End every process with one sentence where they were not given the same work."""
-    if jax.process_count() == 1:
+    if count() == 1:
         return
     own = json.loads(json.dumps(what))
     theirs = agreed(lambda: what)
@@ -124,7 +134,7 @@ def _bytes(array: np.ndarray) -> np.ndarray:
 
 def _across(row: np.ndarray) -> jax.Array:
     """An array with a row from each process, each on one device of its process."""
-    shape, place = (jax.process_count(), *row.shape[1:]), NamedSharding(_mesh(), PartitionSpec("hosts"))
+    shape, place = (count(), *row.shape[1:]), NamedSharding(_mesh(), PartitionSpec("hosts"))
     return jax.make_array_from_single_device_arrays(shape, place, [jax.device_put(row, jax.local_devices()[0])])
 
 

@@ -12,8 +12,8 @@ import numpy as np
 from jax.extend.core import jaxprs_in_params
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from polyfed import hosts
 from polyfed.errors import PolyfedError
-from polyfed.hosts import gathered
 from polyfed.startup import start
 
 HOSTS, DEVICES = "hosts", "devices"
@@ -87,7 +87,7 @@ class Layout:
         """All of an array with an entry per client, or this process's copy of one that is the same everywhere."""
         if array.is_fully_addressable or array.is_fully_replicated:
             return np.asarray(array)
-        return gathered(self.local(array)).reshape(-1, *array.shape[1:])
+        return hosts.gathered(self.local(array)).reshape(-1, *array.shape[1:])
 
     def local(self, array: jax.Array) -> np.ndarray:
         """This process's part of an array with an entry per client."""
@@ -104,14 +104,14 @@ def layout(population: int, devices: int | Sequence[Any] | None) -> Layout:
     """
     start()
     if devices is None or isinstance(devices, int):
-        hosts = jax.process_count()
-        owned = [[device for device in jax.devices() if device.process_index == host] for host in range(hosts)]
+        processes = hosts.count()
+        owned = [[device for device in jax.devices() if device.process_index == host] for host in range(processes)]
         each = min(len(own) for own in owned)
         if devices is not None and not 1 <= devices <= each:
             raise PolyfedError(f"devices must be from 1 to {each}, the devices that JAX has here; found {devices}")
-        each = max(1, min(devices or each, ceil(population / hosts)))
+        each = max(1, min(devices or each, ceil(population / processes)))
         return Layout(Mesh(np.array([own[:each] for own in owned]), AXIS), population)
-    if jax.process_count() > 1:
+    if hosts.count() > 1:
         raise PolyfedError(f"devices must be a number where there are several processes, found {devices!r}")
     chosen = list(devices)[: max(1, population)]
     return Layout(Mesh(np.array([chosen]), AXIS), population)
