@@ -25,13 +25,12 @@ from importlib.metadata import version
 from typing import IO, Any
 
 from polyfed.errors import PolyfedError
-from polyfed.team import Team
+from polyfed.team import MEETING_SECONDS, Team, is_loopback
 
 VARIABLE = "POLYFED_PROCESS"
 """What a guard tells the process that it starts."""
 LOST, CUT_OFF, USER_ERROR, INTERRUPTED = 3, 75, 2, 130
 """Exit codes: a process was lost; the others were lost sight of (of a worker only); a mistake; Ctrl-C."""
-MEETING_SECONDS = 300.0
 PATIENCE_SECONDS = 75.0
 """How long to wait for word on who was lost: longer than JAX waits for a sign of life."""
 GRACE_SECONDS = 5.0
@@ -98,7 +97,7 @@ class _Watch:
             self._selector.register(line, selectors.EVENT_READ, index)
 
     def until_the_end(self) -> int:
-        """Wait until the work is done, here and for process 0 everywhere, or a process is lost."""
+        """Wait until the work is done, or a process is lost; the exit code."""
         code: int | None = None
         deadline = float("inf")
         while self.sentence is None and time.monotonic() < deadline:
@@ -129,10 +128,10 @@ class _Watch:
         return LOST
 
     def _ended(self, code: int) -> float:
-        """This guard's own process has ended: tell the others. How long to wait for them."""
+        """This guard's own process has ended: tell the others. How long to wait for word from them."""
         if code in (0, USER_ERROR, INTERRUPTED):
             self._tell(over=self.team.index, code=code)
-            return PATIENCE_SECONDS if code == 0 and self.team.index == 0 else 0.0
+            return 0.0
         if silent := re.search(r"stopped sending heartbeats\):\s+(\d+)", self._log_text()):
             self._lost(int(silent[1]), "it gave no sign of life")
         elif code not in (CUT_OFF, -signal.SIGABRT):
@@ -188,7 +187,7 @@ def _meet(team: Team, work: str) -> tuple[dict[int, Line], str]:
 
 def _await_all(team: Team, work: str, deadline: float) -> tuple[dict[int, Line], str]:
     try:
-        server = socket.create_server(("" if not _is_loopback(team.host) else team.host, team.port))
+        server = _listening(team.host, team.port)
     except OSError as error:
         raise PolyfedError(f"process 0 cannot listen at {team.host}:{team.port}: {error.strerror}") from None
     lines: dict[int, Line] = {}
@@ -199,7 +198,7 @@ def _await_all(team: Team, work: str, deadline: float) -> tuple[dict[int, Line],
                 line = Line(server.accept()[0])
             except TimeoutError:
                 missing = [team.title(index) for index in range(1, team.count) if index not in lines]
-                raise PolyfedError(f"{', '.join(missing)} did not come within {MEETING_SECONDS:.0f} seconds") from None
+                raise PolyfedError(f"{', '.join(missing)} did not come within {MEETING_SECONDS} seconds") from None
             line.connection.settimeout(GRACE_SECONDS)
             hello = (line.heard() or [{}])[0]
             index = hello.get("index")
@@ -306,9 +305,14 @@ def _end_with_guard(lifeline: int) -> None:
 
 
 def _free_port(host: str) -> int:
-    with socket.create_server(("" if not _is_loopback(host) else host, 0)) as probe:
+    with _listening(host, 0) as probe:
         return probe.getsockname()[1]
 
 
-def _is_loopback(host: str) -> bool:
-    return host == "localhost" or host.startswith("127.")
+def _listening(host: str, port: int) -> socket.socket:
+    """A server at a loopback address, or at all of this machine's."""
+    if is_loopback(host):
+        address = host.strip("[]")
+        return socket.create_server((address, port), family=socket.AF_INET6 if ":" in address else socket.AF_INET)
+    both = socket.has_dualstack_ipv6()
+    return socket.create_server(("", port), family=socket.AF_INET6 if both else socket.AF_INET, dualstack_ipv6=both)

@@ -17,11 +17,10 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from polyfed.errors import PolyfedError
 from polyfed.startup import start
+from polyfed.team import MEETING_SECONDS, is_loopback
 
 HEARTBEAT_SECONDS = 60
 """After so long without a sign of life, a process counts as lost."""
-MEETING_SECONDS = 300
-"""How long the processes wait for each other at the start."""
 
 
 def connect(coordinator: str, processes: int, index: int) -> None:
@@ -47,10 +46,6 @@ def connect(coordinator: str, processes: int, index: int) -> None:
         )
     except RuntimeError as error:
         raise PolyfedError(f"process {index} of {processes} cannot join the others at {coordinator}: {error}") from None
-
-
-def is_loopback(host: str) -> bool:
-    return host == "localhost" or host.startswith("127.")
 
 
 def count() -> int:

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from polyfed.errors import PolyfedError
 
 OFF = "off"
+MEETING_SECONDS = 300
+"""How long the processes wait for each other at the start."""
 RANKS = ("SLURM_PROCID", "OMPI_COMM_WORLD_RANK")
 FIRST_PORT, PORTS = 61440, 4096
 """Under a launcher the meeting point's port follows from the job's number: one of the highest."""
@@ -44,7 +46,12 @@ def find_team(hosts: str | None, index: int | None) -> Team | None:
         return from_launcher(os.environ)
     names = [name.strip() for name in hosts.split(",")]
     found = re.fullmatch(r"(\[.+\]|[^:]+):(\d{1,5})", names[0])
-    if not found or not all(names) or not 1 <= int(found[2]) <= 65535 or any(":" in name for name in names[1:]):
+    if (
+        not found
+        or not all(names)
+        or not 1 <= int(found[2]) <= 65535
+        or any(re.search(r":(?!.*\])", name) for name in names[1:])
+    ):
         raise PolyfedError(f"--hosts must be HOST:PORT,HOST,..., the port being one of the first host; found '{hosts}'")
     names[0] = found[1]
     if index is None:
@@ -72,6 +79,11 @@ def from_launcher(variables: Mapping[str, str]) -> Team | None:
             f"the launcher's variables cannot be read ({error}); name the processes with --hosts, or use --hosts {OFF}"
         ) from None
     return Team(host, FIRST_PORT + job % PORTS, count, index) if count > 1 else None
+
+
+def is_loopback(host: str) -> bool:
+    """Whether the host is this machine for every machine: then nothing need listen on the network."""
+    return host in ("localhost", "[::1]") or host.startswith("127.")
 
 
 def _first_node(nodes: str) -> str:
