@@ -161,10 +161,8 @@ class Simulation:
     def _personal_at_home(self, client: int, state: State) -> Any:
         """A client's deployed model, made where its examples are."""
         devices = self.layout.devices // self.layout.hosts
-        clients, states = (
-            np.full(devices, client, np.int32),
-            jax.tree.map(lambda leaf: np.stack([leaf] * devices), state),
-        )
+        clients = np.full(devices, client, np.int32)
+        states = jax.tree.map(lambda leaf: np.stack([leaf] * devices), state)
         place = jax.tree.map(self.programs.placed, (clients, states))
         found = self.programs.personal(self._residence.server, *place)
         return hosts.sent(jax.tree.map(lambda leaf: self.layout.local(leaf)[0], found), client // self.layout.host_rows)
