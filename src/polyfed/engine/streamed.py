@@ -266,7 +266,7 @@ class Streamed:
     def _states(self, clients: np.ndarray, taken: np.ndarray, fed: Fed) -> State:
         """These clients' states on the devices, prepared if they are needed for the first time."""
         new = taken & ~self._rows.known(clients)
-        if self.programs.method.prepare is not None and hosts.gathered(self.layout.own(new).any(keepdims=True)).any():
+        if self.programs.method.prepare is not None and hosts.gathered(np.array(self.layout.own(new).any())).any():
             states = self.programs.prepare(fed.clients, self._read(clients), fed.data)
             self._keep(clients, new, states)
         return self._read(clients)
