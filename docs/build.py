@@ -159,7 +159,7 @@ def scale(found: dict[str, Any], part: str) -> str:
 
 def two_digits(number: float) -> str:
     """Rounded to two digits, without an exponent."""
-    return f"{float(f'{number:.2g}'):,g}"
+    return f"{float(f'{number:.2g}'):,.0f}" if number >= 10 else f"{number:.2g}"
 
 
 def reproductions() -> str:

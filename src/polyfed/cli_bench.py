@@ -122,16 +122,15 @@ def bench_scale_command(
 ) -> None:
     """Rounds of 100 clients out of 1,000 to 1,000,000 whose rows are generated: time, memory, store and checkpoint."""
     from polyfed.bench import bench_growth, bench_scale, bench_writers
-    from polyfed.bench.growth import draw
+    from polyfed.bench.growth import draw, over_populations
     from polyfed.bench.scale import POPULATIONS, as_dicts, this_machine
     from polyfed.files import write_text
 
-    found: dict[str, Any] = {
-        "machine": this_machine(),
-        "populations": as_dicts(bench_scale(clients or POPULATIONS, repeat)),
-    }
+    found: dict[str, Any] = {"machine": this_machine()}  # before anything runs: it tells the load
+    points = bench_scale(clients or POPULATIONS, repeat)
+    found["populations"] = as_dicts(points)
     if growth or picture is not None:
-        grown = bench_growth(max(1, repeat // 2))
+        grown = [*bench_growth(max(1, repeat // 2)), over_populations(points)]
         found["growth"] = [one.as_dict() for one in grown]
         if picture is not None:
             draw(grown, picture)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from polyfed.bench.scale import Work, simulation
+from polyfed.bench.scale import Point, Work, simulation
 from polyfed.errors import PolyfedError
 
 BASE = Work(clients=10_000)
@@ -19,7 +19,6 @@ AXES: dict[str, tuple[Work, ...]] = {
     "cohort": tuple(replace(BASE, cohort=cohort) for cohort in (5, 10, 25, 50, 100, 200, 400)),
     "steps": tuple(replace(BASE, steps=steps) for steps in (1, 2, 5, 10, 20, 40, 80)),
     "parameters": tuple(replace(BASE, features=features) for features in (24, 49, 98, 196, 392, 784, 1568, 3136)),
-    "clients": tuple(replace(BASE, clients=clients) for clients in (1_000, 10_000, 100_000, 1_000_000)),
 }
 WORDS = {
     "cohort": "clients a round",
@@ -31,7 +30,7 @@ WORDS = {
 
 @dataclass(frozen=True)
 class Growth:
-    """The shortest seconds of a round at each value of one quantity, and the line through them.
+    """The seconds of a round at each value of one quantity, and the line through them.
 
     seconds = fixed + slope * value, with the smallest relative errors. `knee` is where the two terms are equal: well
     below it a round takes the same time whatever the value, well above it the time is in proportion.
@@ -75,10 +74,15 @@ class Growth:
 
 
 def bench_growth(repeat: int = 10, axes: dict[str, tuple[Work, ...]] | None = None) -> list[Growth]:
-    """Every point of an axis in turn, `repeat` times."""
+    """Every point of an axis in turn, `repeat` times, of which the shortest counts."""
     if repeat < 1:
         raise PolyfedError(f"repeat must be at least 1, found {repeat}")
     return [_axis(name, works, repeat) for name, works in (AXES if axes is None else axes).items()]
+
+
+def over_populations(points: Sequence[Point]) -> Growth:
+    """What `bench_scale` measured, as growth with the clients."""
+    return Growth("clients", tuple(p.clients for p in points), tuple(p.round_seconds for p in points))
 
 
 def _axis(name: str, works: Sequence[Work], repeat: int) -> Growth:
