@@ -270,8 +270,6 @@ def is_worker() -> bool:
 
 def work(command: Callable[[], None]) -> None:
     """Run a command in a process that a guard has started, together with the others."""
-    import jax
-
     from polyfed import hosts
 
     told = json.loads(os.environ[VARIABLE])
@@ -288,15 +286,24 @@ def work(command: Callable[[], None]) -> None:
     except PolyfedError as error:
         print(f"error: {error}", file=sys.stderr)
         code = USER_ERROR
-    except jax.errors.JaxRuntimeError:  # maybe for the loss of another process, which the guards find out
-        os.write(2, traceback.format_exc().encode())
-        code = CUT_OFF
-    except BaseException:
-        traceback.print_exc()
-        code = 1
+    except BaseException as error:
+        if _is_jax(error):  # maybe for the loss of another process, which the guards find out
+            os.write(2, traceback.format_exc().encode())
+            code = CUT_OFF
+        else:
+            traceback.print_exc()
+            code = 1
     if code:
         sys.stdout.flush()
         os._exit(code)  # without JAX's farewell, in which it waits for the others
+
+
+def _is_jax(error: BaseException) -> bool:
+    """Whether an exchange or a computation of JAX has failed; it says so by a type of its own, or by a status."""
+    import jax
+
+    status = isinstance(error, ValueError) and re.match("[A-Z_]+: ", str(error)) is not None
+    return status or isinstance(error, jax.errors.JaxRuntimeError)
 
 
 def _end_with_guard(lifeline: int) -> None:
