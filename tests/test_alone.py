@@ -27,7 +27,7 @@ def outcome(tmp_path: Path, **algorithm: Any) -> tuple[Any, dict[str, Any]]:
     config = make_config(sections, where="test")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a stepsize above the theorem's limit, and divergence
-        record = experiment.run(config, tmp_path / "run", experiment.Options(say=lambda text: None))
+        [record] = experiment.run(config, tmp_path / "run", experiment.Options(say=lambda text: None))
     return config, record.summary
 
 

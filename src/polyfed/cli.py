@@ -19,7 +19,7 @@ from polyfed.cli_bench import bench_app
 from polyfed.cli_data import data_app
 from polyfed.cli_deploy import deploy_app
 from polyfed.cli_newcomers import personalize
-from polyfed.cli_options import AsJson, Change, ConfigFile, Overwrite, Quiet, Resume, err, out
+from polyfed.cli_options import AsJson, Change, ConfigFile, HostIndex, Hosts, Overwrite, Quiet, Resume, err, out
 from polyfed.cli_tune import tune
 from polyfed.errors import PolyfedError, suggestion
 
@@ -89,16 +89,20 @@ def run(
     overwrite: Overwrite = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
+    hosts: Hosts = None,
+    host_index: HostIndex = None,
 ) -> None:
     """Run one algorithm, and write its run directory."""
     from polyfed import experiment
     from polyfed.config import read_config
 
+    _with_others(hosts, host_index)
     settings = read_config(config, change or [])
     folder = folder or Path("runs") / config.stem
-    with _progress(quiet or as_json) as options:
-        record = experiment.run(settings, folder, _options_for(options, resume, overwrite, quiet or as_json))
-    _show([record], folder, quiet, as_json)
+    silent = _is_silent(quiet or as_json)
+    with _progress(silent) as progress:
+        records = experiment.run(settings, folder, _options_for(progress, resume, overwrite, silent))
+    _show(records, folder, quiet, as_json)
 
 
 @app.command()
@@ -110,10 +114,13 @@ def compare(
     overwrite: Overwrite = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
+    hosts: Hosts = None,
+    host_index: HostIndex = None,
 ) -> None:
     """Run several methods side by side: a table like a paper's, as CSV, Markdown and LaTeX too."""
     from polyfed.config import read_config
 
+    _with_others(hosts, host_index)
     settings = read_config(config, change or [])
     _compare(settings, folder or Path("runs") / config.stem, resume, overwrite, quiet, as_json)
 
@@ -263,9 +270,26 @@ def reproduce(
 def _compare(config: Config, folder: Path, resume: bool, overwrite: bool, quiet: bool, as_json: bool) -> None:
     from polyfed import experiment
 
-    with _progress(quiet or as_json) as progress:
-        records = experiment.compare(config, folder, _options_for(progress, resume, overwrite, quiet or as_json))
+    silent = _is_silent(quiet or as_json)
+    with _progress(silent) as progress:
+        records = experiment.compare(config, folder, _options_for(progress, resume, overwrite, silent))
     _show(records, folder, quiet, as_json)
+
+
+def _with_others(hosts: str | None, index: int | None) -> None:
+    """Where several processes are to do this together, leave the work to one that is guarded here, and exit with it."""
+    from polyfed import guard
+    from polyfed.team import find_team
+
+    if not guard.is_worker() and (team := find_team(hosts, index)) is not None:
+        raise typer.Exit(guard.guarded(team, sys.argv[1:]))
+
+
+def _is_silent(silent: bool) -> bool:
+    """Of several processes, process 0 alone speaks."""
+    from polyfed.hosts import is_first
+
+    return silent or not is_first()
 
 
 def _options_for(progress: Any, resume: bool, overwrite: bool, silent: bool) -> Any:
@@ -282,7 +306,9 @@ def _progress(silent: bool) -> Any:
 
 
 def _show(records: list[RunRecord], folder: Path, quiet: bool, as_json: bool) -> None:
-    """The outcome, as a table or as JSON."""
+    """The outcome, as a table or as JSON; nothing where process 0 shows it."""
+    if not records:
+        return
     from polyfed.progress import terminal_table
     from polyfed.report import comparison_table
 
@@ -306,9 +332,17 @@ def _first_line(cls: type) -> str:
 
 def main() -> None:
     """The entry point: a user's mistake is one sentence and exit code 2."""
-    from polyfed.experiment import Interrupted
+    from polyfed import guard
 
-    logging.basicConfig(format="%(message)s", level=logging.WARNING)
+    guard.work(_main) if guard.is_worker() else _main()
+
+
+def _main() -> None:
+    from polyfed.experiment import Interrupted
+    from polyfed.guard import LOST, LostProcess
+    from polyfed.hosts import is_first
+
+    logging.basicConfig(format="%(message)s", level=logging.WARNING if is_first() else logging.ERROR)
     warnings.filterwarnings("ignore", category=RuntimeWarning, module="polyfed")
     warnings.showwarning = lambda message, *_, **__: err.print(
         f"[yellow]warning[/]: {escape(str(message))}", soft_wrap=True, highlight=False
@@ -324,8 +358,12 @@ def main() -> None:
     except PolyfedError as error:
         err.print(f"[bold red]error[/]: {escape(str(error))}", soft_wrap=True, highlight=False)
         sys.exit(2)
+    except LostProcess as loss:
+        err.print(f"[bold red]error[/]: {escape(str(loss))}", soft_wrap=True, highlight=False)
+        sys.exit(LOST)
     except Interrupted as stop:
-        err.print(f"\n{escape(str(stop.folder))}: {stop}", soft_wrap=True)
+        if is_first():
+            err.print(f"\n{escape(str(stop.folder))}: {stop}", soft_wrap=True)
         sys.exit(130)
     except KeyboardInterrupt:
         err.print("\nstopped; --resume goes on from the last checkpoint")

@@ -21,3 +21,16 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print the outcome as JSON,
 Resume = Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint, to the same numbers.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace a run that is already there.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar, no table.")]
+Hosts = Annotated[
+    str | None,
+    typer.Option(
+        "--hosts",
+        metavar="HOST:PORT,HOST,...",
+        help="Spread the clients over a process on each of these hosts; start the same command on each. "
+        "Under srun or mpirun it is not needed; `off` runs one process all the same.",
+    ),
+]
+HostIndex = Annotated[
+    int | None,
+    typer.Option("--host-index", help="Which of --hosts this is, from 0; by default the one with this address."),
+]

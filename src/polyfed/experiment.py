@@ -6,12 +6,15 @@ import json
 import math
 import re
 import shutil
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self, TextIO
 
-from polyfed import evaluate
+import numpy as np
+
+from polyfed import evaluate, hosts
 from polyfed.algorithms import Local
 from polyfed.config import Config, Method
 from polyfed.engine import checkpoint as checkpoints
@@ -49,16 +52,18 @@ class Options:
     say: Callable[[str], None] = print
 
 
-def run(config: Config, folder: Path, options: Options) -> RunRecord:
-    """Run the config's one method into `folder`, and write its report."""
+def run(config: Config, folder: Path, options: Options) -> list[RunRecord]:
+    """Run the config's one method into `folder`, and write its report. Of several processes, process 0 writes."""
     from polyfed.report import write_report
 
     if len(config.methods) > 1:
         raise PolyfedError(f"{config.where}: has {len(config.methods)} methods; use `polyfed compare`")
     _say_notes(config, options)
-    record = _run_one(config, config.methods[0], config.run.seed, folder, options, yardstick={}, order=0)
-    write_report([record], folder / "report.html", title=record.label)
-    return record
+    found = _run_one(config, config.methods[0], config.run.seed, folder, options, yardstick={}, order=0)
+    for record in found:
+        write_report([record], folder / "report.html", title=record.label)
+    hosts.meet()
+    return found
 
 
 def _say_notes(config: Config, options: Options) -> None:
@@ -67,24 +72,29 @@ def _say_notes(config: Config, options: Options) -> None:
 
 
 def compare(config: Config, folder: Path, options: Options) -> list[RunRecord]:
-    """Run every method of the config with every seed; write the tables (CSV, Markdown, LaTeX) and one report."""
+    """Run every method of the config with every seed; write the tables (CSV, Markdown, LaTeX) and one report.
+
+    Of several processes, process 0 writes; the others return nothing.
+    """
     from polyfed.report import write_fairness, write_report, write_table
 
     _say_notes(config, options)
     seeds = config.run.seeds or (config.run.seed,)
     # Purely local training comes first: its clients are the yardstick of all others.
     order = sorted(range(len(config.methods)), key=lambda i: config.methods[i].algorithm.name != Local.name)
-    records: dict[tuple[int, int], RunRecord] = {}
+    records: dict[tuple[int, int], list[RunRecord]] = {}
     for seed in seeds:
         yardstick: dict[int, Metrics] = {}
         for index in order:
             method = config.methods[index]
             place = folder / slug(method.label) / f"seed-{seed}"
             records[index, seed] = _run_one(config, method, seed, place, options, yardstick, order=index)
-    found = [records[index, seed] for index in range(len(config.methods)) for seed in seeds]
-    write_table(found, folder)
-    write_fairness(found, folder)
-    write_report(found, folder / "report.html", title=f"{len(config.methods)} methods compared")
+    found = [record for index in range(len(config.methods)) for seed in seeds for record in records[index, seed]]
+    if found:
+        write_table(found, folder)
+        write_fairness(found, folder)
+        write_report(found, folder / "report.html", title=f"{len(config.methods)} methods compared")
+    hosts.meet()
     return found
 
 
@@ -101,18 +111,22 @@ def _run_one(
     options: Options,
     yardstick: dict[int, Metrics],
     order: int,
-) -> RunRecord:
-    """One run into one directory. `yardstick` keeps the metrics of going alone, by seed, for the next runs."""
-    resume = _open(folder, options, config)
+) -> list[RunRecord]:
+    """One run into one directory; what is there afterwards, in process 0.
+
+    `yardstick` keeps the metrics of going alone, by seed, for the next runs.
+    """
+    resume, first = _open(folder, options), hosts.is_first()
     settings, problem, algorithm = config.run, config.problem, method.algorithm
     checkpoint = folder / "checkpoint"
     finetune = config.finetune(algorithm)
-    past = _checkpointed_rows(checkpoint, settings.eval_every, settings.rounds) if resume else []
+    past = _checkpointed_rows(resume, settings.eval_every, settings.rounds) if resume and first else []
 
     def on_progress(simulation: Simulation, row: dict[str, Any] | None) -> None:
-        if row is not None:
+        shares = None if row is None or method.finetune else simulation.own_share
+        if row is not None and first:
             journal.write(row)
-            if not method.finetune and (shares := simulation.own_share) is not None:
+            if shares is not None:
                 journal.shares.write(row["round"], shares)
         if options.progress:
             options.progress(method.label, settings.rounds, simulation, row)
@@ -139,8 +153,10 @@ def _run_one(
             adapt_on_test=settings.adapt_on_test,
             progress=on_progress,
         )
-        journal.open()
+        if first:
+            journal.open()
     if result.interrupted:
+        hosts.meet()
         raise Interrupted(folder, result.simulation.round)
     metrics = result.metrics(finetune)
     if algorithm.name == Local.name:
@@ -152,9 +168,14 @@ def _run_one(
         if "finetuned" not in metrics:
             raise PolyfedError(f"{config.where}: '{method.label}' asks for fine-tuning, but nothing is fine-tuned")
         metrics["personal"] = metrics["finetuned"]
+    shares = None if method.finetune else result.simulation.own_share
+    if config.run.save_models:
+        _write_models(folder / "models", result.simulation)
+    if not first:
+        return []
     journal.shares.finish()
-    _write_outcome(folder, config, method, result, metrics, order)
-    return read_run(folder)
+    _write_outcome(folder, config, method, result, metrics, shares, order)
+    return [read_run(folder)]
 
 
 def _simulate(config: Config, *arguments: Any, **options: Any) -> Result:
@@ -195,20 +216,21 @@ def _alone(config: Config, seed: int, options: Options) -> Metrics:
         progress=on_progress,
     )
     if result.interrupted:
+        hosts.meet()
         raise KeyboardInterrupt
     return {} if result.diverged else {"alone": result.metrics()["personal"]}
 
 
-def _open(folder: Path, options: Options, config: Config) -> bool:
-    """Make the run's folder, and say whether there is a checkpoint to go on from."""
-    checkpoint = folder / "checkpoint"
+def _open(folder: Path, options: Options) -> Path | None:
+    """The checkpoint to go on from; None where the run begins."""
     if options.resume:
-        if checkpoints.latest(checkpoint) is not None:
-            return True
-        options.say(f"{folder}: no checkpoint yet, starting from the beginning")
-    elif (folder / "metrics.jsonl").exists() and not options.overwrite:
+        found = checkpoints.latest(folder / "checkpoint")
+        if found is None:
+            options.say(f"{folder}: no checkpoint yet, starting from the beginning")
+        return found
+    if not options.overwrite and hosts.agreed((folder / "metrics.jsonl").exists):
         raise PolyfedError(f"{folder}: there is a run already; use --resume, --overwrite or another --out")
-    return False
+    return None
 
 
 def _participation(config: Config, method: Method) -> Any:
@@ -217,9 +239,7 @@ def _participation(config: Config, method: Method) -> Any:
     return asdict(share) if isinstance(share, Bernoulli) else share
 
 
-def _checkpointed_rows(checkpoint: Path, eval_every: int, rounds: int) -> list[dict[str, Any]]:
-    path = checkpoints.latest(checkpoint)
-    assert path is not None
+def _checkpointed_rows(path: Path, eval_every: int, rounds: int) -> list[dict[str, Any]]:
     rows = json.loads((path / "meta.json").read_text())["history"]
     return checkpoints.kept_rows(rows, eval_every, rounds)
 
@@ -275,13 +295,19 @@ def _deployed(row: dict[str, Any], method: Method) -> dict[str, Any]:
     return row | tuned
 
 
-def _write_outcome(folder: Path, config: Config, method: Method, result: Result, metrics: Metrics, order: int) -> None:
+def _write_outcome(
+    folder: Path,
+    config: Config,
+    method: Method,
+    result: Result,
+    metrics: Metrics,
+    shares: np.ndarray | None,
+    order: int,
+) -> None:
     simulation, problem, clients = result.simulation, config.problem, result.simulation.evaluated
-    shares = None if method.finetune else simulation.own_share
     weights = simulation.server_weights
     write_csv(folder / "clients.csv", evaluate.client_rows(problem, metrics, shares, weights, clients))
     if config.run.save_models:
-        _write_models(folder / "models", simulation)
         finetune = config.finetune(method.algorithm) if method.finetune else None
         trained.save(folder, trained.Trained.of(simulation, finetune))
     summary = {
@@ -301,6 +327,7 @@ def _write_outcome(folder: Path, config: Config, method: Method, result: Result,
         "compile_seconds": simulation.compile_seconds,
         "peak_memory_bytes": peak_memory_bytes(),
         "devices": simulation.layout.devices,
+        "processes": simulation.layout.hosts,
         "store": simulation.store,
         "chunk": simulation.programs.round.chunk,
         "excluded": simulation.excluded,
@@ -322,12 +349,16 @@ def _write_models(folder: Path, simulation: Simulation) -> None:
 
     Those that were evaluated, in the order of clients.csv.
     """
+    blocks = simulation.personal_blocks() if simulation.personalizes else None
+    if not hosts.is_first():
+        deque(blocks or (), maxlen=0)  # to have them sent
+        return
     folder.mkdir(exist_ok=True)
     shared = simulation.global_params
     if shared is not None:
         save_tree(folder / "global.safetensors", shared)
-    if simulation.personalizes:
-        save_rows(folder / "personal.safetensors", simulation.personal_blocks(), len(simulation.evaluated))
+    if blocks is not None:
+        save_rows(folder / "personal.safetensors", blocks, len(simulation.evaluated))
 
 
 def plain(value: Any) -> Any:

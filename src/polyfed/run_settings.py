@@ -48,7 +48,7 @@ class RunSettings:
     save_models: bool = True
     """write the trained models to models/"""
     devices: int | None = None
-    """devices to use; by default all"""
+    """devices to use, of each process; by default all"""
     chunk: int | None = None
     """clients that a device runs side by side; by default the engine's choice"""
     store: str = "auto"

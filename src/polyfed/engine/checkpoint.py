@@ -7,15 +7,18 @@ import os
 import re
 import shutil
 import tempfile
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError
 
-from polyfed.engine.tensors import load_rows, load_tree, save_rows, save_tree
+from polyfed import hosts
+from polyfed.engine.tensors import blank_rows, load_rows, load_tree, save_rows, save_tree
 from polyfed.errors import PolyfedError
 from polyfed.trees import Tree
 
@@ -42,10 +45,17 @@ class Snapshot:
 
 
 def save(folder: Path, round: int, state: Snapshot, meta: dict[str, Any]) -> Path:
-    """Write `folder/round-N`, then drop older ones. The new one appears by a rename, after all of it is on the disk."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Write `folder/round-N`, then drop older ones. The new one appears by a rename, after all of it is on the disk.
+
+    Process 0 writes it; the others only send it their clients' rows, block by block.
+    """
     target = folder / f"round-{round:09d}"
-    if target.exists():
+    if not hosts.is_first():
+        if not hosts.agreed(target.exists):
+            deque(state.rows, maxlen=0)
+        return target
+    folder.mkdir(parents=True, exist_ok=True)
+    if hosts.agreed(target.exists):
         return target
     work = Path(tempfile.mkdtemp(prefix=".writing-", dir=folder))
     try:
@@ -69,29 +79,56 @@ def save(folder: Path, round: int, state: Snapshot, meta: dict[str, Any]) -> Pat
 
 def clear(folder: Path) -> None:
     """Remove the checkpoints of an earlier run."""
+    if not hosts.is_first():
+        return
     for path in list(folder.iterdir()) if folder.is_dir() else []:
         if NAME.fullmatch(path.name) or _left_over(path):
             shutil.rmtree(path)
 
 
 def latest(folder: Path) -> Path | None:
-    """The newest checkpoint in a folder; None where there is none."""
+    """The newest checkpoint in a folder of process 0; None where there is none."""
+    name = hosts.agreed(lambda: _latest(folder))
+    return None if name is None else folder / name
+
+
+def _latest(folder: Path) -> str | None:
     found = sorted(path for path in folder.iterdir() if NAME.fullmatch(path.name)) if folder.is_dir() else []
-    return found[-1] if found else None
+    return found[-1].name if found else None
 
 
 def load(path: Path, server: Tree, start: Tree) -> tuple[Snapshot, dict[str, Any]]:
-    """The state, with a server and states of clients like those given, and the meta data."""
-    try:
-        meta = json.loads((path / "meta.json").read_text())
-        if meta.get("format") != FORMAT:
-            raise PolyfedError(f"{path}: checkpoint format {meta.get('format')!r}, this version reads {FORMAT}")
-        whole, real = np.zeros(meta["stored"], np.int32), np.zeros(meta["stored"])
-        like = {"server": server, "clients": whole, "excluded": whole, "shares": real}
-        shared = load_tree(path / "state.safetensors", like)
-        return Snapshot(**shared, rows=load_rows(path / "clients.safetensors", start, meta["stored"])), meta
-    except (OSError, KeyError, json.JSONDecodeError, SafetensorError) as error:
-        raise PolyfedError(f"{path}: this checkpoint cannot be read: {error}") from None
+    """The state, with a server and states of clients like those given, and the meta data.
+
+    Process 0 reads them and sends them to the others, the rows block by block.
+    """
+    found: list[Snapshot] = []
+
+    def read() -> dict[str, Any]:
+        try:
+            meta = json.loads((path / "meta.json").read_text())
+            if meta.get("format") != FORMAT:
+                raise PolyfedError(f"{path}: checkpoint format {meta.get('format')!r}, this version reads {FORMAT}")
+            shared = load_tree(path / "state.safetensors", _like(server, meta["stored"]))
+            rows = load_rows(path / "clients.safetensors", start, meta["stored"])
+            first = list(islice(rows, 1))  # which also looks at the file's head
+            found.append(Snapshot(**shared, rows=chain(first, rows)))
+            return meta
+        except (OSError, KeyError, json.JSONDecodeError, SafetensorError) as error:
+            raise PolyfedError(f"{path}: this checkpoint cannot be read: {error}") from None
+
+    meta = hosts.agreed(read)
+    if not found:
+        like = _like(server, meta["stored"])
+        found.append(Snapshot(**like, rows=blank_rows(start, meta["stored"])))
+    shared = hosts.sent({name: getattr(found[0], name) for name in SHARED})
+    return Snapshot(**shared, rows=map(hosts.sent, found[0].rows)), meta
+
+
+def _like(server: Tree, stored: int) -> dict[str, Any]:
+    """Arrays of the shapes of a checkpoint's shared part."""
+    whole, real = np.zeros(stored, np.int32), np.zeros(stored)
+    return {"server": server, "clients": whole, "excluded": whole, "shares": real}
 
 
 def refuse_other(path: Path, found: dict[str, Any], expected: dict[str, Any]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil
 from typing import Any
@@ -12,10 +12,15 @@ import numpy as np
 from jax.extend.core import jaxprs_in_params
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from polyfed import hosts
 from polyfed.errors import PolyfedError
 from polyfed.startup import start
 
-AXIS = "clients"
+HOSTS, DEVICES = "hosts", "devices"
+AXIS = (HOSTS, DEVICES)
+"""All devices of all hosts: the axis that clients are spread over."""
+SAME, BY_HOST, BY_CLIENT = PartitionSpec(), PartitionSpec(HOSTS), PartitionSpec(AXIS)
+"""How an array lies on the devices: a copy on each, a copy of its host's part, or a part of its own."""
 CHUNK_NUMBERS = 1_000_000
 """On a CPU, a chunk of clients whose models together have about this many numbers keeps the caches warm."""
 CHUNK_BYTES = 64 << 20
@@ -30,7 +35,10 @@ ACCELERATOR_SHARE = 8
 
 @dataclass(frozen=True)
 class Layout:
-    """How the clients lie on the devices: each device owns a contiguous block of `rows` clients of the state store."""
+    """How the clients lie on the devices: each device owns a contiguous block of `rows` clients of the state store.
+
+    The mesh is (hosts, devices of each). A client's state and examples are on its own host alone.
+    """
 
     mesh: Mesh
     population: int
@@ -40,34 +48,112 @@ class Layout:
         return self.mesh.size
 
     @property
+    def device(self) -> Any:
+        """The first device of this process."""
+        return self.mesh.local_mesh.devices.flat[0]
+
+    @property
+    def hosts(self) -> int:
+        return self.mesh.devices.shape[0]
+
+    @property
     def rows(self) -> int:
         return ceil(self.population / self.devices)
 
     @property
-    def by_client(self) -> NamedSharding:
-        return NamedSharding(self.mesh, PartitionSpec(AXIS))
+    def host_devices(self) -> int:
+        """The devices of each host."""
+        return self.mesh.devices.shape[1]
 
     @property
-    def everywhere(self) -> NamedSharding:
-        return NamedSharding(self.mesh, PartitionSpec())
+    def host_rows(self) -> int:
+        """The clients of a host, with those that only fill up its devices."""
+        return self.rows * self.host_devices
+
+    @property
+    def here(self) -> slice:
+        """This process's part of what has an entry per client, filled up."""
+        first = self.device.process_index if self.hosts > 1 else 0
+        return slice(first * self.host_rows, (first + 1) * self.host_rows)
+
+    @property
+    def clients(self) -> range:
+        """The clients of this process."""
+        return range(min(self.here.start, self.population), min(self.here.stop, self.population))
+
+    def owned(self, clients: np.ndarray) -> np.ndarray:
+        """Which of these clients are this process's."""
+        return (clients >= self.here.start) & (clients < self.here.stop)
+
+    def own(self, slots: np.ndarray) -> np.ndarray:
+        """Of (devices, slots), those of this process."""
+        first = self.here.start // self.rows
+        return slots[first : first + self.host_devices]
+
+    def by_host(self, clients: np.ndarray) -> list[np.ndarray]:
+        """The clients of each host, of these."""
+        return [clients[clients // self.host_rows == host] for host in range(self.hosts)]
+
+    def at_home(self, clients: np.ndarray, most: int | None = None) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Clients in ascending order as (devices, slots), each on its own host, at most so many slots at a time.
+
+        With them, which slots do not only fill up the devices: a host's first ones, in the clients' order.
+        """
+        own = self.by_host(clients)
+        longest = max(len(mine) for mine in own)
+        slots = -(-longest // self.host_devices)
+        slots = slots if most is None else min(most, slots)
+        step = slots * self.host_devices
+        for first in range(0, longest, max(1, step)):
+            filled, real = [], []
+            for host, mine in enumerate(own):
+                part = mine[first : first + step]
+                nobody = np.array([min(host * self.host_rows, self.population - 1)], clients.dtype)
+                filled.append(np.resize(part if len(part) else nobody, (self.host_devices, slots)))
+                real.append((np.arange(step) < len(part)).reshape(self.host_devices, slots))
+            yield np.concatenate(filled), np.concatenate(real)
+
+    def placed(self, part: Any, spec: PartitionSpec) -> jax.Array:
+        """An array on all devices, of which this process gives its part: `BY_CLIENT`, `BY_HOST` or `SAME`."""
+        mine = jax.device_put(part, NamedSharding(self.mesh.local_mesh, spec))
+        if self.hosts == 1:
+            return mine
+        shape = (self.hosts * mine.shape[0], *mine.shape[1:]) if spec else mine.shape
+        shards = [shard.data for shard in mine.addressable_shards]
+        return jax.make_array_from_single_device_arrays(shape, NamedSharding(self.mesh, spec), shards)
+
+    def fetched(self, array: jax.Array) -> np.ndarray:
+        """All of an array with an entry per client, or this process's copy of one that is the same everywhere."""
+        if array.is_fully_addressable or array.is_fully_replicated:
+            return np.asarray(array)
+        return hosts.gathered(self.local(array)).reshape(-1, *array.shape[1:])
+
+    def local(self, array: jax.Array) -> np.ndarray:
+        """This process's part of an array with an entry per client."""
+        if self.hosts == 1:
+            return np.asarray(array)
+        shards = sorted(array.addressable_shards, key=lambda shard: shard.index[0].start or 0)
+        return np.concatenate([np.asarray(shard.data) for shard in shards])
 
 
 def layout(population: int, devices: int | Sequence[Any] | None) -> Layout:
-    """Spread `population` clients over all local devices, the first few, or the given ones."""
+    """Spread `population` clients over all devices of all processes, the first few of each, or the given ones.
+
+    Every process has as many of them as any other, and at least one.
+    """
     start()
-    available = jax.local_devices()
-    if devices is None:
-        chosen = available
-    elif isinstance(devices, int):
-        if not 1 <= devices <= len(available):
-            raise PolyfedError(
-                f"devices must be from 1 to {len(available)}, the devices that JAX has here; found {devices}"
-            )
-        chosen = available[:devices]
-    else:
-        chosen = list(devices)
-    chosen = chosen[: max(1, min(len(chosen), population))]
-    return Layout(Mesh(np.array(chosen), (AXIS,)), population)
+    if devices is None or isinstance(devices, int):
+        processes = hosts.count()
+        owned = [[device for device in jax.devices() if device.process_index == host] for host in range(processes)]
+        each = min(len(own) for own in owned)
+        if devices is not None and not 1 <= devices <= each:
+            raise PolyfedError(f"devices must be from 1 to {each}, the devices that JAX has here; found {devices}")
+        each = max(1, min(devices or each, ceil(population / processes)))
+        return Layout(Mesh(np.array([own[:each] for own in owned]), AXIS), population)
+    if hosts.count() > 1:
+        raise PolyfedError(f"devices must be a number where there are several processes, found {devices!r}")
+    chosen = list(devices)[: max(1, population)]
+    return Layout(Mesh(np.array([chosen]), AXIS), population)
 
 
 def made_bytes(apply: Callable[..., Any], params: Any, x: jax.ShapeDtypeStruct) -> int:

@@ -6,17 +6,15 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax.sharding import PartitionSpec as P
 
 from polyfed import randomness
 from polyfed.algorithms import newcomer
 from polyfed.algorithms.base import Algorithm, Server
-from polyfed.engine.devices import AXIS, layout
+from polyfed.engine.devices import BY_CLIENT, SAME, layout
 from polyfed.engine.measure import FineTune, Measure
 from polyfed.engine.participation import sampling
-from polyfed.engine.programs import DATA, Programs, resident
+from polyfed.engine.programs import Programs, laid_out, resident, splits_laid_out
 from polyfed.engine.records import Data, Shard
 from polyfed.engine.round import over_clients, owned
 from polyfed.engine.simulation import Metrics, as_metrics, as_traced
@@ -73,10 +71,9 @@ def join(
 
             return over_clients(one, owned(place), programs.measure_chunk, None)
 
-        server = jax.tree.map(lambda leaf: jax.device_put(np.asarray(leaf), place.everywhere), server)
-        arguments = (programs.method, server, data, splits, jnp.int32(round))
+        arguments = (programs.method, programs.everywhere(server), data, splits, np.int32(round))
         name = ("join", programs.round, programs.measure_chunk, work, finetune)
-        program = programs.compiled(name, everyone, (P(), P(), DATA, P(), P()), P(AXIS), arguments)
-        params, found = jax.device_get(program(*arguments))
+        specs = (SAME, SAME, laid_out(data), splits_laid_out(data, splits), SAME)
+        params, found = programs.fetched(programs.compiled(name, everyone, specs, BY_CLIENT, arguments)(*arguments))
     count = len(problem)
     return jax.tree.map(lambda leaf: np.asarray(leaf[:count]), params), as_metrics(found, problem, count)

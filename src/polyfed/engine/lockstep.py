@@ -16,12 +16,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from polyfed import trees
 from polyfed.algorithms.base import State
-from polyfed.engine.devices import AXIS, CHUNK_NUMBERS
+from polyfed.engine.devices import AXIS, CHUNK_NUMBERS, SAME, Layout
 from polyfed.engine.measure import FineTune, Measure
 from polyfed.engine.records import Carry, Data, Longest, Shard
 from polyfed.engine.resident import Counts
@@ -49,10 +48,12 @@ class Lockstep:
     def __init__(self, simulations: Sequence[Simulation], chunk: int | None = None) -> None:
         """`chunk`: the clients of each run that work side by side on a device; chosen by the device if not given."""
         self.simulations, self.first = list(simulations), simulations[0]
+        if self.first.layout.hosts > 1:
+            raise PolyfedError(f"runs in lockstep are those of one process, found {self.first.layout.hosts}")
         for other in self.simulations[1:]:
             _check_alike(self.first, other)
         programs = self.first.programs
-        self._mesh, self._compiled = self.first.layout.mesh, {}
+        self._compiled: dict[Any, Any] = {}
         self._dtype: DType = self.first.dtype
         with precision(self._dtype):
             bounds = Longest.of(s.problem.federation for s in self.simulations)
@@ -127,7 +128,7 @@ class Lockstep:
 
     def _chunk(self) -> int:
         """As many clients of each run as one run would take, less by what the runs take together."""
-        together = SIDE_BY_SIDE.get(self._mesh.devices.flat[0].platform, ACCELERATOR)
+        together = SIDE_BY_SIDE.get(self.first.layout.device.platform, ACCELERATOR)
         return max(1, min(self.first.programs.round.chunk, together // len(self.simulations)))
 
     def _run(
@@ -135,17 +136,17 @@ class Lockstep:
     ) -> Any:
         if name not in self._compiled:
             every = jax.vmap(function, in_axes=axes)
-            mapped = jax.shard_map(every, mesh=self._mesh, in_specs=specs, out_specs=out, check_vma=False)
+            mapped = jax.shard_map(every, mesh=self.first.layout.mesh, in_specs=specs, out_specs=out, check_vma=False)
             self._compiled[name] = jax.jit(mapped, donate_argnums=donate).lower(*arguments).compile()
         return self._compiled[name](*arguments)
 
     def _placed(self, tree: Tree, spec: P) -> Tree:
-        return jax.tree.map(lambda leaf: jax.device_put(np.array(leaf), NamedSharding(self._mesh, spec)), tree)
+        return jax.tree.map(lambda leaf: self.first.layout.placed(np.array(leaf), spec), tree)
 
 
 def most_runs(simulation: Simulation) -> int:
     """How many runs like this one are worth running together: as many models as the caches of a CPU hold."""
-    if simulation.layout.mesh.devices.flat[0].platform != "cpu":
+    if simulation.layout.device.platform != "cpu":
         return MOST
     return max(1, min(MOST, CHUNK_NUMBERS // (simulation.parameters + trees.count(simulation.start))))
 
@@ -156,7 +157,7 @@ def _together(simulations: Sequence[Simulation]) -> tuple[Data, dict[str, Shard]
     Runs of one problem share its rows. Others' are filled up to the same length and kept with the first problem.
     """
     first = simulations[0]
-    seeds = jax.device_put(np.array([s.seed for s in simulations], np.uint32), first.layout.everywhere)
+    seeds = first.layout.placed(np.array([s.seed for s in simulations], np.uint32), SAME)
     ids = tuple(id(s.problem) for s in simulations)
     if len(set(ids)) == 1:
         data = first.programs.data._replace(seed=seeds, blocks=None)
@@ -164,16 +165,16 @@ def _together(simulations: Sequence[Simulation]) -> tuple[Data, dict[str, Shard]
     key = ("together", first.layout, first.dtype, ids)
     kept = first.problem.placed
     if key not in kept or any(ref() is not s.problem for ref, s in zip(kept[key][2], simulations, strict=True)):
-        place = first.layout.everywhere
+        place = first.layout
         ours = {name: _shards([s.programs.splits[name] for s in simulations], place) for name in first.programs.splits}
-        names = jax.device_put(np.stack([s.problem.client_ids for s in simulations]), place)
+        names = place.placed(np.stack([s.problem.client_ids for s in simulations]), SAME)
         kept[key] = (ours, names, [weakref.ref(s.problem) for s in simulations])
     splits, names, _ = kept[key]
     data = Data(splits["train"], names, seeds, None, splits.get("validation"))
     return data, splits, Data(0, 0, 0, None, 0 if "validation" in splits else None), 0  # pyright: ignore
 
 
-def _shards(shards: Sequence[Shard], place: NamedSharding) -> Shard:
+def _shards(shards: Sequence[Shard], place: Layout) -> Shard:
     """The shards as one, with a leading axis; rows that only fill up are zero, and nobody's."""
     length = _rounded(max(len(shard.examples.y) for shard in shards))
 
@@ -181,11 +182,11 @@ def _shards(shards: Sequence[Shard], place: NamedSharding) -> Shard:
         whole = np.zeros((len(leaves), length, *leaves[0].shape[1:]), leaves[0].dtype)
         for row, leaf in zip(whole, leaves, strict=True):
             row[: len(leaf)] = np.asarray(leaf)
-        return jax.device_put(whole, place)
+        return place.placed(whole, SAME)
 
     examples = Examples(filled([s.examples.x for s in shards]), filled([s.examples.y for s in shards]))
     starts, sizes = (np.stack([np.asarray(getattr(s, name)) for s in shards]) for name in ("starts", "sizes"))
-    return Shard(examples, jax.device_put(starts, place), jax.device_put(sizes, place))
+    return Shard(examples, place.placed(starts, SAME), place.placed(sizes, SAME))
 
 
 def _check_alike(first: Simulation, other: Simulation) -> None:

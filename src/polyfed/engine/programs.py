@@ -11,13 +11,21 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import NamedSharding
-from jax.sharding import PartitionSpec as P
 
-from polyfed import trees
+from polyfed import hosts, trees
 from polyfed.algorithms.base import Algorithm, Server, State
 from polyfed.engine import store
-from polyfed.engine.devices import AXIS, BATCH_BYTES, CHUNK_BYTES, EVAL_BYTES, Layout, chunk_size, made_bytes
+from polyfed.engine.devices import (
+    BATCH_BYTES,
+    BY_CLIENT,
+    BY_HOST,
+    CHUNK_BYTES,
+    EVAL_BYTES,
+    SAME,
+    Layout,
+    chunk_size,
+    made_bytes,
+)
 from polyfed.engine.measure import EVAL_BLOCK, FineTune, Measure, deployed
 from polyfed.engine.participation import Sampling
 from polyfed.engine.records import Carry, Data, Longest, Shard, Slots, Sums
@@ -25,14 +33,14 @@ from polyfed.engine.round import Round, over_clients
 from polyfed.objective import BLOCK, Examples
 from polyfed.problem import SPLITS, Problem
 
-CARRY = Carry(P(), P(AXIS), P(), P())  # pyright: ignore[reportArgumentType]
+CARRY = Carry(SAME, BY_CLIENT, SAME, SAME)  # pyright: ignore[reportArgumentType]
 KEPT = 48
 """The compiled programs that a problem keeps: each takes a hundred memory maps or more, of the 65,530 of a process."""
 PADDING = 1.25
 """Rows are laid out client by client where that takes at most so many times their number."""
-DATA = Data(P(), P(), P(), P(AXIS), P(), P())  # pyright: ignore[reportArgumentType]
-SOME = Data(P(AXIS), P(AXIS), P(), P(), P(AXIS), P(AXIS))  # pyright: ignore[reportArgumentType]
-"""How data lies on the devices: everybody's, and that of some clients."""
+SHARD = Shard(BY_HOST, SAME, SAME)  # pyright: ignore[reportArgumentType]
+SOME = Data(BY_CLIENT, BY_CLIENT, SAME, SAME, BY_CLIENT, BY_CLIENT)  # pyright: ignore[reportArgumentType]
+"""How data lies on the devices: a split of everybody's, and all of some clients."""
 
 
 @dataclass
@@ -52,7 +60,6 @@ class Programs:
 
     def __post_init__(self) -> None:
         bounds = Longest.of([self.problem.federation])
-        device = self.layout.mesh.devices.flat[0]
         params = jax.eval_shape(self.problem.init)
         made = made_bytes(self.problem.model.apply, params, self.problem.example())
         example = max(self._example_bytes(), made)
@@ -60,44 +67,43 @@ class Programs:
         batch: Any = getattr(self.method, "batch", "full")
         read = example * min(bounds.train, BLOCK if batch == "full" else int(batch))
         slots = -(-self.sampling.capacity // self.layout.devices)
-        most = CHUNK_BYTES if batch == "full" else BATCH_BYTES
-        chunk = chunk_size(slots, numbers, read, device, self.chunk, most)
+        chunk = self._chunk(slots, numbers, read, CHUNK_BYTES if batch == "full" else BATCH_BYTES)
         self.round = Round(self.problem, self.layout, self.sampling, chunk, bounds)
         self.measured_rows = most = max(1, EVAL_BYTES // max(1, made))
         longest = {name: min(most, int(np.max(self.problem.federation.split(name).sizes))) for name in self.splits}
         read = example * min(EVAL_BLOCK, max(longest.values()))
         self.method = self.everywhere(self.method)  # once: a vector of hyper-parameters has an entry per client
-        self.measure_chunk = chunk_size(self.layout.rows, numbers, read, device, self.chunk)
+        self.measure_chunk = self._chunk(self.layout.rows, numbers, read)
         self.longest = longest
 
     def advance(self, carry: Carry, first: int, count: int) -> Carry:
         """Run `count` rounds from round `first` on."""
 
-        program = self.compiled(
-            ("advance", self.round),
-            self.round.stretch,
-            (P(), CARRY, DATA, P(), P()),
-            CARRY,
-            (self.method, carry, self.data, jnp.int32(first), jnp.int32(count)),
-            donate=(1,),
+        arguments = (self.method, carry, self.data, np.int32(first), np.int32(count))
+        specs = (SAME, CARRY, laid_out(self.data), SAME, SAME)
+        return self.compiled(("advance", self.round), self.round.stretch, specs, CARRY, arguments, donate=(1,))(
+            *arguments
         )
-        return program(self.method, carry, self.data, jnp.int32(first), jnp.int32(count))
 
     def lent(self, states: State, clients: np.ndarray) -> State:
-        """Of everybody's states on the devices, those of (devices, slots) clients, each on the device of its slot."""
+        """Of everybody's states on the devices, those of (devices, slots) clients, each on the device of its slot.
+
+        A slot must be on its client's host.
+        """
         arguments = (states, self.everywhere(clients))
 
         def mine(states: State, clients: jax.Array) -> State:
+            clients = self.round.of_host(clients)
             return store.take(states, clients, jnp.ones_like(clients, bool))
 
-        return self.compiled(("lent", self.round), mine, (P(AXIS), P()), P(AXIS), arguments)(*arguments)
+        return self.compiled(("lent", self.round), mine, (BY_CLIENT, SAME), BY_CLIENT, arguments)(*arguments)
 
     def prepare(self, clients: jax.Array, states: State, data: Data | None = None) -> State:
         """What these clients do alone before the first round; `data`: theirs, where it is not everybody's."""
         data = self.data if data is None else data
         arguments = (self.method, clients, states, data)
-        specs = (P(), P(AXIS), P(AXIS), laid_out(data))
-        return self.compiled(("prepare", self.round), self.round.prepare, specs, P(AXIS), arguments)(*arguments)
+        specs = (SAME, BY_CLIENT, BY_CLIENT, laid_out(data))
+        return self.compiled(("prepare", self.round), self.round.prepare, specs, BY_CLIENT, arguments)(*arguments)
 
     def measure(
         self,
@@ -112,7 +118,7 @@ class Programs:
         """Metrics of these clients: {model: {split: Metrics}}; `on_test`: adapted on test rows."""
         rate = None
         if finetune is not None:  # its stepsize is an input: another one compiles nothing anew
-            rate = jnp.asarray(finetune.lr, jnp.result_type(float))
+            rate = np.asarray(finetune.lr, jnp.result_type(float))
             finetune = replace(finetune, lr=0.0)
         measure = Measure(self.round, self.measure_chunk, self.longest, finetune, on_test)
         data, splits = self.data if data is None else data, self.splits if splits is None else splits
@@ -120,8 +126,8 @@ class Programs:
         program = self.compiled(
             ("measure", self.round, self.measure_chunk, finetune, on_test),
             measure,
-            (P(), P(), P(AXIS), P(AXIS), laid_out(data), P() if data.numbers is None else P(AXIS), P()),
-            P(AXIS),
+            (SAME, SAME, BY_CLIENT, BY_CLIENT, laid_out(data), splits_laid_out(data, splits), SAME),
+            BY_CLIENT,
             arguments,
         )
         return program(*arguments)
@@ -137,8 +143,8 @@ class Programs:
 
         data = self.data if data is None else data
         arguments = (self.method, server, clients, states, data)
-        specs = (P(), P(), P(AXIS), P(AXIS), laid_out(data))
-        program = self.compiled(("personal", self.round, self.measure_chunk), everyone, specs, P(AXIS), arguments)
+        specs = (SAME, SAME, BY_CLIENT, BY_CLIENT, laid_out(data))
+        program = self.compiled(("personal", self.round, self.measure_chunk), everyone, specs, BY_CLIENT, arguments)
         return program(*arguments)
 
     def own_share(self, clients: jax.Array, states: State) -> Any:
@@ -153,26 +159,23 @@ class Programs:
 
         arguments = (self.method, clients, states)
         name = ("own_share", self.round, self.measure_chunk)
-        return self.compiled(name, everyone, (P(), P(AXIS), P(AXIS)), P(AXIS), arguments)(*arguments)
+        return self.compiled(name, everyone, (SAME, BY_CLIENT, BY_CLIENT), BY_CLIENT, arguments)(*arguments)
 
     def cohort(self, number: int) -> tuple[np.ndarray, np.ndarray]:
         """The clients of a round and which of their slots are taken, both (devices, slots)."""
-        arguments = (self.data, jnp.int32(number))
-        found = self.compiled(("cohort", self.round), self.round.cohort, (DATA, P()), P(), arguments)(*arguments)
-        clients, taken = jax.device_get(found)
+        arguments, specs = (self.data, np.int32(number)), (everybodys(self.data), SAME)
+        found = self.compiled(("cohort", self.round), self.round.cohort, specs, SAME, arguments)(*arguments)
+        clients, taken = self.fetched(found)
         return clients, taken
 
     def nothing(self, server: Server, start: State) -> Sums:
         """The sum of no uploads, one on each device."""
 
-        def look(server: Server, state: State) -> Sums:
-            return self.round.nothing(self.method, server, self.data, state)
-
         def zeros(leaf: Any) -> jax.Array:
-            return self.placed(np.zeros((self.layout.devices, *leaf.shape), leaf.dtype))
+            return self.placed(np.zeros((self.layout.host_devices, *leaf.shape), leaf.dtype))
 
         if self._sums is None:  # to look takes as long as a small round
-            self._sums = jax.eval_shape(look, server, start)
+            self._sums = jax.eval_shape(self.round.nothing, self.method, server, self.data, start)
         return jax.tree.map(zeros, self._sums)
 
     def local(
@@ -193,9 +196,9 @@ class Programs:
             return jax.tree.map(lambda leaf: leaf[None], mine), states, slots
 
         data = self.data if data is None else data
-        arguments = (self.method, server, data, jnp.int32(number), clients, taken, states, sums)
-        specs = (P(), P(), laid_out(data), P(), P(AXIS), P(AXIS), P(AXIS), P(AXIS))
-        return self.compiled(("local", self.round), work, specs, P(AXIS), arguments, donate=(6, 7))(*arguments)
+        arguments = (self.method, server, data, np.int32(number), clients, taken, states, sums)
+        specs = (SAME, SAME, laid_out(data), SAME, BY_CLIENT, BY_CLIENT, BY_CLIENT, BY_CLIENT)
+        return self.compiled(("local", self.round), work, specs, BY_CLIENT, arguments, donate=(6, 7))(*arguments)
 
     def update(self, server: Server, sums: Sums) -> tuple[Server, jax.Array, jax.Array, jax.Array]:
         """The server after a round, the uploads that went into it, the most steps of any client, the emphases' sum."""
@@ -204,7 +207,7 @@ class Programs:
             return self.round.update(method, server, jax.tree.map(lambda leaf: leaf[0], sums))
 
         arguments = (self.method, server, sums)
-        return self.compiled(("update", self.round), step, (P(), P(), P(AXIS)), P(), arguments)(*arguments)
+        return self.compiled(("update", self.round), step, (SAME, SAME, BY_CLIENT), SAME, arguments)(*arguments)
 
     def absorb(
         self,
@@ -217,18 +220,22 @@ class Programs:
     ) -> State:
         """Hand the new server's broadcast to some clients; `states` are used up."""
         data = self.data if data is None else data
-        arguments = (self.method, server, data, jnp.int32(number), clients, good, states)
-        specs = (P(), P(), laid_out(data), P(), P(AXIS), P(AXIS), P(AXIS))
+        arguments = (self.method, server, data, np.int32(number), clients, good, states)
+        specs = (SAME, SAME, laid_out(data), SAME, BY_CLIENT, BY_CLIENT, BY_CLIENT)
         name = ("absorb", self.round)
-        return self.compiled(name, self.round.absorb, specs, P(AXIS), arguments, donate=(6,))(*arguments)
+        return self.compiled(name, self.round.absorb, specs, BY_CLIENT, arguments, donate=(6,))(*arguments)
 
     def everywhere(self, tree: Any) -> Any:
         """A copy on every device. The copy matters: compiled rounds write over the arrays that they are given."""
-        return jax.tree.map(lambda leaf: jax.device_put(np.array(leaf), self.layout.everywhere), tree)
+        return jax.tree.map(lambda leaf: self.layout.placed(np.array(leaf), SAME), tree)
 
     def placed(self, leaf: np.ndarray) -> jax.Array:
-        """An array with an entry per client, on the devices in equal parts."""
-        return jax.device_put(leaf, self.layout.by_client)
+        """An array with an entry per client, of which this process gives its own, on the devices in equal parts."""
+        return self.layout.placed(leaf, BY_CLIENT)
+
+    def fetched(self, tree: Any) -> Any:
+        """Arrays with an entry per client, or the same on all devices, in this process's memory."""
+        return jax.tree.map(self.layout.fetched, tree)
 
     def compiled(
         self,
@@ -254,6 +261,10 @@ class Programs:
             del known[next(iter(known))]
         return known[key]
 
+    def _chunk(self, clients: int, numbers: int, read: int, most: int = CHUNK_BYTES) -> int:
+        """The same in all processes, whatever their machines have."""
+        return hosts.agreed(lambda: chunk_size(clients, numbers, read, self.layout.device, self.chunk, most))
+
     def _example_bytes(self) -> int:
         """What one example takes once it is read as real numbers."""
         return prod(self.problem.federation.feature_shape) * jnp.result_type(float).itemsize
@@ -261,18 +272,30 @@ class Programs:
 
 def laid_out(data: Data) -> Data:
     """How this data lies on the devices."""
-    return DATA if data.numbers is None else SOME
+    return everybodys(data) if data.numbers is None else SOME
+
+
+def everybodys(data: Data) -> Data:
+    """How everybody's data lies on the devices."""
+    held = None if data.validation is None else SHARD
+    return Data(SHARD, SAME, SAME, BY_CLIENT, held, SAME)  # pyright: ignore[reportArgumentType]
+
+
+def splits_laid_out(data: Data, splits: dict[str, Shard]) -> dict[str, Any]:
+    """How the splits of this data lie on the devices."""
+    return dict.fromkeys(splits, SHARD if data.numbers is None else BY_CLIENT)
 
 
 def resident(problem: Problem, layout: Layout, seed: int, in_blocks: bool) -> tuple[Data, dict[str, Shard]]:
     """The problem's data on the layout's devices: one copy on a CPU, whose devices share memory.
 
-    `in_blocks`: a second copy of the training rows, client by client, if padding it costs little.
+    A host has the examples of its own clients. `in_blocks`: a second copy of the training rows, client by client, if
+    padding it costs little.
     """
     key = ("data", layout, str(jnp.result_type(float)))
     if key not in problem.placed:
         problem.placed[key] = {
-            name: _shard(problem, name, layout.everywhere) for name in SPLITS if len(problem.federation.split(name).y)
+            name: _shard(problem, name, layout) for name in SPLITS if len(problem.federation.split(name).y)
         }
     splits = problem.placed[key]
     sizes = problem.federation.train.sizes
@@ -281,9 +304,7 @@ def resident(problem: Problem, layout: Layout, seed: int, in_blocks: bool) -> tu
         if (key, "blocks") not in problem.placed:
             problem.placed[key, "blocks"] = _blocks(problem, layout)
         blocks = problem.placed[key, "blocks"]
-    place = layout.everywhere
-    ids = jax.device_put(problem.client_ids, place)
-    number = jax.device_put(np.uint32(seed), place)
+    ids, number = layout.placed(problem.client_ids, SAME), layout.placed(np.uint32(seed), SAME)
     return Data(splits["train"], ids, number, blocks, splits.get("validation")), splits
 
 
@@ -292,21 +313,32 @@ def _blocks(problem: Problem, layout: Layout) -> Examples:
     offsets, sizes = problem.federation.train.offsets, problem.federation.train.sizes
 
     def laid_out(flat: np.ndarray) -> jax.Array:
-        blocks = np.zeros((layout.rows * layout.devices, max(sizes), *flat.shape[1:]), flat.dtype)
-        for client, size in enumerate(sizes):
-            blocks[client, :size] = flat[offsets[client] : offsets[client] + size]
-        return jax.device_put(blocks, layout.by_client)
+        blocks = np.zeros((layout.host_rows, max(sizes), *flat.shape[1:]), flat.dtype)
+        for place, client in enumerate(layout.clients):
+            blocks[place, : sizes[client]] = flat[offsets[client] : offsets[client] + sizes[client]]
+        return layout.placed(blocks, BY_CLIENT)
 
     x, y = problem.examples("train")
     return Examples(laid_out(x), laid_out(y))
 
 
-def _shard(problem: Problem, split: str, place: NamedSharding) -> Shard:
-    x, y = problem.examples(split)
+def _shard(problem: Problem, split: str, layout: Layout) -> Shard:
+    """A split's rows of this host's clients; a client's `starts` counts from the first row of its host."""
     part = problem.federation.split(split)
-    starts, sizes = part.offsets[:-1].astype(np.int32), part.sizes.astype(np.int32)
+    firsts = np.minimum(np.arange(layout.hosts + 1) * layout.host_rows, layout.population)
+    begins = part.offsets[firsts]
+    longest = int(np.max(np.diff(begins)))
+    mine = slice(part.offsets[layout.clients.start], part.offsets[layout.clients.stop])
+
+    def filled(rows: np.ndarray) -> jax.Array:
+        spare = longest - (mine.stop - mine.start)
+        more = [(0, spare)] + [(0, 0)] * (rows.ndim - 1)
+        return layout.placed(np.pad(rows[mine], more) if spare else rows[mine], BY_HOST)
+
+    x, y = problem.examples(split)
+    starts = part.offsets[:-1] - np.repeat(begins[:-1], np.diff(firsts))
     return Shard(
-        Examples(jax.device_put(x, place), jax.device_put(y, place)),
-        jax.device_put(starts, place),
-        jax.device_put(sizes, place),
+        Examples(filled(x), filled(y)),
+        layout.placed(starts.astype(np.int32), SAME),
+        layout.placed(part.sizes.astype(np.int32), SAME),
     )

@@ -8,13 +8,16 @@ from typing import Any, NamedTuple, Protocol
 import jax
 import numpy as np
 
-from polyfed import trees
+from polyfed import hosts, trees
 from polyfed.algorithms.base import Server, State
 from polyfed.engine.checkpoint import Snapshot
 from polyfed.engine.measure import FineTune
 from polyfed.engine.programs import Programs
 from polyfed.engine.records import Carry, Tally
 from polyfed.trees import Tree
+
+SENT_BYTES = 64 << 20
+"""The most that one exchange of clients' states between processes takes."""
 
 
 class Counts(NamedTuple):
@@ -88,7 +91,8 @@ class Resident:
         self._start = start
         excluded = np.zeros(self.layout.population, np.int32)
         self.shares = np.zeros(self.layout.population)
-        self._everyone = programs.placed(self._padded(np.arange(self.layout.population, dtype=np.int32)))
+        everyone = np.arange(self.layout.here.start, self.layout.here.stop, dtype=np.int32)
+        self._everyone = programs.placed(np.minimum(everyone, self.layout.population - 1))
         self._carry = self._placed(server, self._stacked(start), excluded)
 
     @property
@@ -121,60 +125,79 @@ class Resident:
         return Counts.of(tally)
 
     def measure(self, clients: np.ndarray, finetune: FineTune | None, on_test: bool) -> Any:
-        found = self.programs.measure(self.server, *self._of(clients), finetune, on_test)
-        return _first(len(clients), jax.device_get(found))
+        here, states, real = self._of(clients)
+        return self._fetched(self.programs.measure(self.server, here, states, finetune, on_test), real)
 
     def own_share(self, clients: np.ndarray) -> np.ndarray:
-        return _first(len(clients), np.asarray(self.programs.own_share(*self._of(clients))))
+        here, states, real = self._of(clients)
+        return self._fetched(self.programs.own_share(here, states), real)
 
     def state(self, client: int) -> State:
-        return jax.tree.map(lambda leaf: leaf[client], self._carry.clients)
+        if self.layout.hosts == 1:
+            return jax.tree.map(lambda leaf: leaf[client], self._carry.clients)
+        owner, place = divmod(client, self.layout.host_rows)
+        return hosts.sent(jax.tree.map(lambda leaf: self.layout.local(leaf)[place], self._carry.clients), owner)
 
     def personal(self, clients: np.ndarray) -> Iterator[Tree]:
-        found = self.programs.personal(self.server, *self._of(clients))
-        yield _first(len(clients), jax.tree.map(np.asarray, found))
+        here, states, real = self._of(clients)
+        return self._blocks(self.programs.personal(self.server, here, states), real)
 
     def states(self) -> State:
-        return _first(self.layout.population, jax.tree.map(np.asarray, self._carry.clients))
+        return self._fetched(self._carry.clients, self._real)
 
     def rows(self) -> tuple[np.ndarray, Iterable[State]]:
-        return np.arange(self.layout.population, dtype=np.int32), [self.states()]
+        everyone, states = np.arange(self.layout.population, dtype=np.int32), self._carry.clients
+        return everyone, [self.states()] if self.layout.hosts == 1 else self._blocks(states, self._real)
 
     def restore(self, state: Snapshot) -> None:
         states = jax.tree.map(np.array, self._stacked(self._start))
         done = 0
         for block in state.rows:
             count = trees.length(block)
+            clients = state.clients[done : done + count]
+            mine = self.layout.owned(clients)
             for whole, part in zip(jax.tree.leaves(states), jax.tree.leaves(block), strict=True):
-                whole[state.clients[done : done + count]] = part
+                whole[clients[mine] - self.layout.here.start] = part[mine]
             done += count
         self.shares, excluded = np.zeros(self.layout.population), np.zeros(self.layout.population, np.int32)
         self.shares[state.clients], excluded[state.clients] = state.shares, state.excluded
         self._carry = self._placed(state.server, states, excluded)
 
-    def _of(self, clients: np.ndarray) -> tuple[jax.Array, State]:
-        """Clients and their states on the devices, in this order; a few more may stand at the end."""
+    @property
+    def _real(self) -> np.ndarray:
+        """Which of everybody's (devices, slots) do not only fill up the devices."""
+        layout = self.layout
+        return (np.arange(layout.devices * layout.rows) < layout.population).reshape(layout.devices, layout.rows)
+
+    def _of(self, clients: np.ndarray) -> tuple[jax.Array, State, np.ndarray]:
+        """Clients and their states on the devices, and which of the (devices, slots) do not only fill up."""
         if len(clients) == self.layout.population:
-            return self._everyone, self._carry.clients
-        devices = self.layout.devices
-        slots = np.resize(clients, (devices, -(-len(clients) // devices)))
-        return self.programs.placed(slots.reshape(-1)), self.programs.lent(self._carry.clients, slots)
+            return self._everyone, self._carry.clients, self._real
+        [(slots, real)] = self.layout.at_home(clients)
+        here = self.programs.placed(self.layout.own(slots).reshape(-1))
+        return here, self.programs.lent(self._carry.clients, slots), real
 
     def _placed(self, server: Server, states: State, excluded: np.ndarray) -> Carry:
         everywhere = self.programs.everywhere
         clients = jax.tree.map(self.programs.placed, states)
         return Carry(everywhere(server), clients, everywhere(excluded), everywhere(Tally.zero(self.layout.population)))
 
+    def _fetched(self, tree: Tree, real: np.ndarray) -> Tree:
+        """Arrays with an entry per slot, without those that only fill up the devices."""
+        return jax.tree.map(lambda leaf: leaf[real.reshape(-1)], self.programs.fetched(tree))
+
+    def _blocks(self, tree: Tree, real: np.ndarray) -> Iterator[Tree]:
+        """The same in the clients' order: host by host, so many at a time that little is sent."""
+        mine = jax.tree.map(self.layout.local, tree)
+        if not jax.tree.leaves(mine):
+            return
+        size = max(1, SENT_BYTES * trees.length(mine) // max(1, trees.bits(mine) // 8))
+        for host, count in enumerate(np.sum(real.reshape(self.layout.hosts, -1), axis=1).tolist()):
+            for first in range(0, count, size):
+                piece = slice(first, min(first + size, count))
+                yield hosts.sent(jax.tree.map(lambda leaf, piece=piece: leaf[piece], mine), host)
+
     def _stacked(self, start: State) -> State:
-        """One copy of the state for each client, and a few to fill up the devices."""
-        rows = self.layout.rows * self.layout.devices
+        """One copy of the state for each client of this process, and a few to fill up the devices."""
+        rows = self.layout.host_rows
         return jax.tree.map(lambda leaf: np.broadcast_to(leaf, (rows, *np.shape(leaf))), start)
-
-    def _padded(self, leaf: np.ndarray) -> np.ndarray:
-        spare = self.layout.rows * self.layout.devices - len(leaf)
-        return np.concatenate([leaf, np.repeat(leaf[-1:], spare, axis=0)]) if spare else leaf
-
-
-def _first(count: int, tree: Tree) -> Tree:
-    """Without what only fills up the devices."""
-    return jax.tree.map(lambda leaf: leaf[:count], tree)

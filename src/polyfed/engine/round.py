@@ -20,7 +20,7 @@ from jax.flatten_util import ravel_pytree
 from polyfed import randomness, trees
 from polyfed.algorithms.base import Algorithm, Server, State, Total, Upload
 from polyfed.engine import store
-from polyfed.engine.devices import AXIS, Layout
+from polyfed.engine.devices import AXIS, DEVICES, HOSTS, Layout
 from polyfed.engine.participation import Sampling
 from polyfed.engine.records import Carry, Contribution, Data, Longest, Slots, Sums, Tally, contribution
 from polyfed.objective import Examples, Objective
@@ -46,8 +46,10 @@ class Round:
 
     @property
     def slots(self) -> int:
-        """The clients that one device takes in a round."""
-        return -(-self.sampling.capacity // self.layout.devices)
+        """The most clients that one device takes in a round: a cohort may be all of one host."""
+        if self.layout.hosts == 1 or self.sampling.full:
+            return -(-self.sampling.capacity // self.layout.devices)
+        return -(-min(self.sampling.capacity, self.layout.host_rows) // self.layout.host_devices)
 
     def stretch(self, method: Algorithm, carry: Carry, data: Data, first: jax.Array, count: jax.Array) -> Carry:
         """Run `count` rounds from round `first` on, inside the devices' `shard_map`."""
@@ -57,10 +59,11 @@ class Round:
 
     def __call__(self, method: Algorithm, carry: Carry, data: Data, number: jax.Array) -> Carry:
         """Run round `number`, every client's state being on the devices."""
-        device = lax.axis_index(AXIS)
-        all_clients, all_taken = self.cohort(data, number)
-        clients, taken = all_clients[device], all_taken[device]
-        states = carry.clients if self.sampling.full else store.take(carry.clients, all_clients, all_taken)
+        device = lax.axis_index(DEVICES)
+        everyone, all_taken = self.cohort(data, number)
+        host_clients, host_taken = self.of_host(everyone), self.of_host(all_taken)
+        clients, taken = host_clients[device], host_taken[device]
+        states = carry.clients if self.sampling.full else store.take(carry.clients, host_clients, host_taken)
         sums = self.nothing(method, carry.server, data, jax.tree.map(lambda leaf: leaf[0], states))
         sums, states, slots = self.local(method, carry.server, data, number, clients, taken, states, sums)
         server, count, steps, emphasis = self.update(method, carry.server, sums)
@@ -73,7 +76,7 @@ class Round:
         tally = carry.tally
         return Carry(
             server,
-            states if self.sampling.full else store.put(carry.clients, all_clients, all_taken, states),
+            states if self.sampling.full else store.put(carry.clients, host_clients, host_taken, states),
             self._count(carry.excluded, clients, (taken & ~slots.good).astype(jnp.int32)),
             Tally(
                 tally.participants + jnp.sum(sent, dtype=jnp.int32),
@@ -242,10 +245,31 @@ class Round:
         if self.sampling.full:
             everyone = jnp.arange(devices * self.slots).reshape(devices, self.slots)
             return jnp.minimum(everyone, self.layout.population - 1), everyone < self.layout.population
-        everyone, taken, _ = self.sampling.cohort(data.seed, number, jnp.arange(self.slots * devices))
+        one_host = self.layout.hosts == 1
+        slots = jnp.arange(self.slots * devices if one_host else self.sampling.capacity)
+        everyone, taken, _ = self.sampling.cohort(data.seed, number, slots)
         order = jnp.argsort(jnp.where(taken, -data.train.sizes[everyone], 1))
+        everyone, taken = everyone[order], taken[order]
         # Slots are dealt out to the devices in turn, so that a small cohort, and its large clients, are spread evenly.
-        return everyone[order].reshape(self.slots, devices).T, taken[order].reshape(self.slots, devices).T
+        if one_host:
+            return everyone.reshape(self.slots, devices).T, taken.reshape(self.slots, devices).T
+        return self._at_home(everyone, taken)
+
+    def of_host(self, whole: jax.Array) -> jax.Array:
+        """Of (devices, slots), those of this device's host."""
+        return whole.reshape(self.layout.hosts, self.layout.host_devices, -1)[lax.axis_index(HOSTS)]
+
+    def _at_home(self, cohort: jax.Array, taken: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """The cohort as (devices, slots), each client in a slot of its own host, whose devices take them in turn."""
+        hosts, devices, rows = self.layout.hosts, self.layout.host_devices, self.layout.host_rows
+        home = jnp.where(taken, cohort // rows, hosts)
+        before = jnp.cumsum(home[:, None] == jnp.arange(hosts), axis=0)
+        turn = jnp.take_along_axis(before, jnp.minimum(home, hosts - 1)[:, None], axis=1)[:, 0] - 1
+        place = home, turn % devices, turn // devices
+        nobody = jnp.minimum(jnp.arange(hosts) * rows, self.layout.population - 1).astype(cohort.dtype)
+        empty = jnp.broadcast_to(nobody[:, None, None], (hosts, devices, self.slots))
+        clients = empty.at[place].set(cohort, mode="drop").reshape(-1, self.slots)
+        return clients, jnp.zeros(empty.shape, bool).at[place].set(taken, mode="drop").reshape(-1, self.slots)
 
     def _newcomers(self, data: Data, number: jax.Array, clients: jax.Array, taken: jax.Array) -> jax.Array:
         """How many of these took no part in the round before, and so do not hold the current broadcast."""
@@ -287,8 +311,8 @@ class Round:
         return lax.dynamic_update_slice_in_dim(values, jnp.where(mine, new, old), first, 0)
 
     def _pieces(self, taken: jax.Array) -> jax.Array | int:
-        """How many chunks have work: all, unless the cohort's size is drawn."""
-        if self.sampling.probability is None:
+        """How many chunks have work: all, unless the cohort's size is drawn, or a host's share of it."""
+        if self.sampling.full or (self.sampling.probability is None and self.layout.hosts == 1):
             return -(-len(taken) // self.chunk)
         last = jnp.max(jnp.where(taken, jnp.arange(len(taken)) + 1, 0))
         return (last + self.chunk - 1) // self.chunk

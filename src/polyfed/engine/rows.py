@@ -5,7 +5,6 @@ from __future__ import annotations
 import mmap
 import os
 import tempfile
-from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from math import prod
 from pathlib import Path
@@ -93,11 +92,6 @@ class ClientRows:
         """Put everybody back to the start."""
         self._place[self.stored] = 0
         self._count, self._ahead = 0, None
-
-    def blocks(self, size: int) -> Iterator[np.ndarray]:
-        """The stored clients, so many at a time."""
-        for first in range(0, self._count, size):
-            yield self.stored[first : first + size]
 
     def _read(self, clients: np.ndarray) -> list[np.ndarray]:
         places = self._place[clients] - 1

@@ -1,4 +1,4 @@
-"""One entry point: simulate a federation in this process."""
+"""One entry point: simulate a federation in this process, or in several that do the same."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from polyfed import fairness
+from polyfed import fairness, hosts
 from polyfed.algorithms.base import Algorithm
 from polyfed.engine import checkpoint as checkpoints
 from polyfed.engine.measure import FineTune
@@ -57,7 +57,7 @@ def simulate(
     adapt_on_test: bool = False,
     progress: Progress | None = None,
 ) -> Result:
-    """Train `algorithm` on `problem` for some rounds, every client in this process.
+    """Train `algorithm` on `problem` for some rounds, every client in this process, or spread over all of them.
 
     `participation`: 1.0 all clients, a share below 1, a number of clients, or `Bernoulli(q)`.
     `init`: "zeros", "ones", "random" or parameters; by default what the model says (linear models start at zero).
@@ -92,12 +92,17 @@ def simulate(
         folder=None if checkpoint is None else Path(checkpoint),
     )
     identity = (
-        run_identity(problem, simulation.method, participation, seed, init, dtype) if resume or checkpoint else {}
+        run_identity(problem, simulation.method, participation, seed, init, dtype)
+        if resume or checkpoint or simulation.layout.hosts > 1
+        else {}
     )
     if identity and adapt_on_test:
         identity["adapt_on_test"] = True
     if identity and eval_clients is not None:
         identity["eval_clients"] = eval_clients
+    hosts.refuse_different(
+        identity | {"rounds": rounds, "eval_every": eval_every, "checkpoint_every": checkpoint_every}
+    )
     rows = (
         checkpoints.kept_rows(_resumed(simulation, Path(resume), identity), eval_every, rounds)
         if resume is not None
@@ -127,10 +132,13 @@ def simulate(
             progress(simulation, rows[-1])
     diverged, known = None, simulation.excluded
     with _interruptible() as interrupted:
-        while simulation.round < rounds and not diverged and not interrupted():
+        while simulation.round < rounds and not diverged:
             stop = _next_stop(simulation.round, rounds, eval_every, checkpoint_every)
+            stretch, asked = _agreed(_stretch(simulation, stop), interrupted())
+            if asked:
+                break
             before, empty = simulation.round, simulation.empty_rounds
-            simulation.advance(_stretch(simulation, stop))
+            simulation.advance(stretch)
             known = _report_excluded(known, simulation.excluded, before, simulation.round)
             if simulation.empty_rounds > empty:
                 diverged = f"no client's update was finite by round {simulation.round}"
@@ -215,6 +223,12 @@ def _stretch(simulation: Simulation, stop: int) -> int:
     if not simulation.round or not simulation.seconds:
         return 1
     return max(1, min(left, int(PACE * simulation.round / simulation.seconds)))
+
+
+def _agreed(stretch: int, asked: bool) -> tuple[int, bool]:
+    """Process 0's stretch, as clocks differ, and whether any process was asked to stop."""
+    found = hosts.gathered(np.array([stretch, asked]))
+    return int(found[0, 0]), bool(found[:, 1].any())
 
 
 def _report_excluded(known: dict[str, int], now: dict[str, int], first: int, last: int) -> dict[str, int]:

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from polyfed import randomness, trees
+from polyfed import hosts, randomness, trees
 from polyfed.algorithms.base import Algorithm, State
 from polyfed.data import Population
 from polyfed.engine.checkpoint import Snapshot
@@ -21,7 +21,7 @@ from polyfed.engine.feed import Feed, alone
 from polyfed.engine.measure import FineTune, deployed, deploys_shared
 from polyfed.engine.participation import sampling
 from polyfed.engine.programs import Programs, resident
-from polyfed.engine.records import wire_bits
+from polyfed.engine.records import Data, wire_bits
 from polyfed.engine.resident import Counts, Residence, Resident
 from polyfed.engine.streamed import Store, Streamed, choose
 from polyfed.errors import PolyfedError
@@ -74,7 +74,12 @@ class Simulation:
             params = problem.init(init, seed)
             self.start = start = jax.tree.map(np.asarray, traced.init_client(params))
             self.on_demand = isinstance(problem.federation, Population)
-            self.store = choose(store, len(problem) * trees.bits(start) // 8, self.layout, self.on_demand)
+            if self.on_demand and self.layout.hosts > 1:
+                raise PolyfedError(
+                    f"a population's rows are read in one process, found {self.layout.hosts}; leave out --hosts"
+                )
+            state_bytes = len(problem) * trees.bits(start) // 8
+            self.store = hosts.agreed(lambda: choose(store, state_bytes, self.layout, self.on_demand))
             in_blocks = whole and self.store == "device"
             if self.on_demand:
                 data, splits = alone(problem, 0, seed)
@@ -87,7 +92,9 @@ class Simulation:
             if self.store == "device":
                 self._residence = Resident(self.programs, server, start)
             else:
-                place = None if self.store == "host" else folder or Path(tempfile.gettempdir())
+                place = None
+                if self.store == "disk":
+                    place = folder if folder and hosts.is_first() else Path(tempfile.gettempdir())
                 self._residence = Streamed(self.programs, server, start, Feed(self.programs, dtype), place)
             self.wire_up, self.wire_down, self.personalizes = self._facts()
 
@@ -156,6 +163,9 @@ class Simulation:
             raise PolyfedError(f"client {index} does not exist; there are {len(self.problem)}, numbered from 0")
         with precision(self.dtype):
             programs, here = self.programs, self._residence
+            if self.layout.hosts > 1:  # it is made where the client's examples are
+                found = next(here.personal(np.array([index], np.int32)))
+                return jax.tree.map(lambda leaf: leaf[0], found)
             state, place, data = here.state(index), index, programs.data
             if self.on_demand:
                 place, data = 0, alone(self.problem, index, self.seed)[0]
@@ -212,15 +222,15 @@ class Simulation:
 
         All three follow from what the method does with its inputs, so nothing is computed.
         """
-        method, data, found = self.programs.method, self.programs.data, []
+        found = []
 
-        def look(server: Any, state: State) -> None:
+        def look(method: Algorithm, data: Data, server: Any, state: State) -> None:
             f = self.programs.round.objective(data, jnp.int32(0), 0)
             broadcast = method.broadcast(server)
             upload, _ = method.local(broadcast, state, f, jax.random.key(0))
             found.extend([wire_bits(upload), trees.bits(broadcast), not deploys_shared(method, server, state)])
 
-        jax.eval_shape(look, self._residence.server, self.start)
+        jax.eval_shape(look, self.programs.method, self.programs.data, self._residence.server, self.start)
         return found[0], found[1], found[2]
 
 

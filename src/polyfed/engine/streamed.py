@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from math import ceil
 from pathlib import Path
 from typing import Any, Literal
 
 import jax
 import numpy as np
 
-from polyfed import trees
+from polyfed import hosts, trees
 from polyfed.algorithms.base import Server, State
 from polyfed.engine.checkpoint import Snapshot
 from polyfed.engine.devices import Layout
@@ -25,8 +26,11 @@ from polyfed.trees import Tree
 
 Store = Literal["auto", "device", "host", "disk"]
 STORES = ("auto", "device", "host", "disk")
+Reads = Literal["none", "training", "all"]
 WAVE_BYTES = 256 << 20
 """The most that the states of one wave may take on a device, unless a chunk takes more."""
+UNEVEN = 1.5
+"""A wave has room for so many times a device's share of the cohort; hosts get uneven parts of it."""
 CPU_SHARE, ACCELERATOR_SHARE, HOST_SHARE = 16, 4, 2
 """States stay on a CPU's or an accelerator's devices, or in memory, while they take at most one part in so many."""
 
@@ -43,7 +47,7 @@ def choose(store: str, state_bytes: int, layout: Layout, on_demand: bool = False
     if store != "auto":
         return store
     memory = memory_bytes()
-    device = layout.mesh.devices.flat[0]
+    device = layout.device
     if device.platform == "cpu":
         fits = state_bytes <= memory // CPU_SHARE
     else:
@@ -56,6 +60,8 @@ def choose(store: str, state_bytes: int, layout: Layout, on_demand: bool = False
 
 class Streamed:
     """The states are rows in memory or in a file; a round's cohort passes through the devices in waves.
+
+    A process has the rows of its own clients, and runs its own of a cohort's (devices, slots).
 
     The order of all sums is that of `Resident`, so that both end in the same numbers but for rounding. Who was never in
     a cohort has no row: what it does alone before round 1 is done when it is first needed.
@@ -73,7 +79,8 @@ class Streamed:
         self._cohorts: dict[int, tuple[np.ndarray, np.ndarray]] = {}
         most = WAVE_BYTES // max(1, self._rows.row_bytes, feed.client_bytes)
         round = programs.round
-        self._wave = round.slots if most >= round.slots else max(1, most // round.chunk) * round.chunk
+        slots = min(round.slots, max(round.chunk, ceil(UNEVEN * programs.sampling.capacity / self.layout.devices)))
+        self._wave = slots if most >= slots else max(1, most // round.chunk) * round.chunk
         self._block = min(self.layout.rows, max(programs.measure_chunk, most))
 
     def prepare(self) -> None:
@@ -89,27 +96,35 @@ class Streamed:
         def found(fed: Fed, states: State) -> Any:
             return self.programs.measure(self.server, fed.clients, states, finetune, on_test, fed.data, fed.splits)
 
-        return _joined(self._over(clients, found, "all"))
+        return self._joined(clients, found, "all")
 
     def own_share(self, clients: np.ndarray) -> np.ndarray:
-        return _joined(self._over(clients, lambda fed, states: self.programs.own_share(fed.clients, states), "none"))
+        return self._joined(clients, lambda fed, states: self.programs.own_share(fed.clients, states), "none")
 
     def state(self, client: int) -> State:
-        found = next(self._over(np.array([client], np.int32), lambda _, states: states, "none"))
+        found = next(self._in_order(np.array([client], np.int32), lambda _, states: states, "none"))
         return jax.tree.map(lambda leaf: leaf[0], found)
 
     def personal(self, clients: np.ndarray) -> Iterator[Tree]:
         def found(fed: Fed, states: State) -> Tree:
             return self.programs.personal(self.server, fed.clients, states, fed.data)
 
-        return self._over(clients, found, "training")
+        return self._in_order(clients, found, "training")
 
     def states(self) -> State:
         everyone = np.arange(self.layout.population, dtype=np.int32)
-        return _joined(self._over(everyone, lambda _, states: states, "none"))
+        return self._joined(everyone, lambda _, states: states, "none")
 
     def rows(self) -> tuple[np.ndarray, Iterable[State]]:
-        return self._rows.stored, map(self._rows.take, self._rows.blocks(self._block))
+        counts = hosts.gathered(np.array(len(self._rows.stored)))
+        stored = [hosts.sent(np.resize(self._rows.stored, count), host) for host, count in enumerate(counts)]
+        return np.concatenate(stored), self._sent_rows(stored)
+
+    def _sent_rows(self, stored: list[np.ndarray]) -> Iterator[State]:
+        """The rows of these clients of each process, in blocks."""
+        for host, clients in enumerate(stored):
+            for part in _slices(len(clients), self._block):
+                yield hosts.sent(self._rows.take(clients[part]), host)
 
     def restore(self, state: Snapshot) -> None:
         self.server = self.programs.everywhere(state.server)
@@ -120,10 +135,12 @@ class Streamed:
         self._rows.clear()
         done = 0
         for block in state.rows:
-            count = trees.length(block)
-            self._rows.put(state.clients[done : done + count], block)
-            done += count
-        self._rows.put(state.clients[done:], self._start)  # of a method without states there are no blocks
+            clients = state.clients[done : done + trees.length(block)]
+            mine = self.layout.owned(clients)
+            self._rows.put(clients[mine], jax.tree.map(lambda leaf, mine=mine: leaf[mine], block))
+            done += len(clients)
+        left = state.clients[done:]
+        self._rows.put(left[self.layout.owned(left)], self._start)  # of a method without states there are no blocks
 
     def _round(self, number: int) -> Counts:
         programs, method = self.programs, self.programs.method
@@ -140,11 +157,12 @@ class Streamed:
         def keep(wave: slice, states: State, slots: Slots) -> None:
             self._keep(cohort[:, wave], taken[:, wave], states)
             for values, new in zip((good, silent, bits, emphasis), slots, strict=True):
-                values[:, wave] = np.asarray(new).reshape(self.layout.devices, -1)
+                mine = self.layout.own(values)[:, wave]
+                mine[:] = self.layout.local(new).reshape(mine.shape)
 
         before, fed = None, None
         for wave in waves:
-            fed = self._feed.of(cohort[:, wave])
+            fed = self._feed.of(self.layout.own(cohort[:, wave]))
             states = self._states(cohort[:, wave], taken[:, wave], fed)  # read while the wave before is computed
             here = self._placed(taken[:, wave])
             sums, states, slots = programs.local(self.server, number, fed.clients, here, states, sums, fed.data)
@@ -154,6 +172,7 @@ class Streamed:
             before = wave, states, slots
         if before is not None:
             keep(*before)
+        good, silent, bits, emphasis = map(self._everybodys, (good, silent, bits, emphasis))
         self.server, count, steps, whole = programs.update(self.server, sums)
         sent = taken & ~silent
         newcomers = 0
@@ -161,7 +180,7 @@ class Streamed:
             newcomers = self._newcomers(number, cohort[sent])
             for wave in waves:
                 if fed is None or len(waves) > 1:
-                    fed = self._feed.of(cohort[:, wave])
+                    fed = self._feed.of(self.layout.own(cohort[:, wave]))
                     self._begin(next(upcoming), cohort[:, wave])
                 states = self._states(cohort[:, wave], taken[:, wave], fed)
                 states = programs.absorb(
@@ -174,13 +193,17 @@ class Streamed:
         empty = int(count) == 0 and bool(taken.any())
         return Counts(int(sent.sum()), newcomers, int(steps), int(bits.sum()), int(empty))
 
+    def _everybodys(self, values: np.ndarray) -> np.ndarray:
+        """(devices, slots), of which each process knows its own."""
+        return hosts.gathered(self.layout.own(values)).reshape(values.shape)
+
     def _cohort(self, number: int) -> tuple[np.ndarray, np.ndarray]:
         """The clients of a round and which slots are taken, with empty slots at the end: they come in whole waves."""
         if number not in self._cohorts:
             cohort, taken = self.programs.cohort(number)
             more = ((0, 0), (0, -cohort.shape[1] % self._wave))
             self._cohorts = {n: found for n, found in self._cohorts.items() if abs(n - number) <= 2}
-            self._cohorts[number] = np.pad(cohort, more), np.pad(taken, more)
+            self._cohorts[number] = np.pad(cohort, more, "edge"), np.pad(taken, more)
         return self._cohorts[number]
 
     def _waves(self, taken: np.ndarray) -> list[slice]:
@@ -195,8 +218,9 @@ class Streamed:
     def _begin(self, clients: np.ndarray | None, now: np.ndarray) -> None:
         """Begin to read what the next wave needs, while the devices compute; `now`: the wave that they have."""
         if clients is not None and clients.tobytes() != now.tobytes():
-            self._feed.begin(clients)
-            self._rows.begin(clients.reshape(-1))
+            mine = self.layout.own(clients)
+            self._feed.begin(mine)
+            self._rows.begin(mine.reshape(-1))
 
     def _newcomers(self, number: int, clients: np.ndarray) -> int:
         """How many of these took no part in the round before, and so do not hold the current broadcast."""
@@ -206,51 +230,60 @@ class Streamed:
         return int(np.sum(~np.isin(clients, before[taken])))
 
     def _over(
-        self,
-        clients: np.ndarray,
-        function: Callable[[Fed, State], Any],
-        rows: Literal["none", "training", "all"],
-    ) -> Iterator[Any]:
-        """`function(rows, states)` of these clients in their order, in blocks; `rows` are those that it reads."""
-        devices = self.layout.devices
-        block = min(self._block, -(-len(clients) // devices))
+        self, clients: np.ndarray, function: Callable[[Fed, State], Any], rows: Reads
+    ) -> Iterator[tuple[np.ndarray, np.ndarray, Any]]:
+        """`function(rows, states)` of these clients, in blocks; `rows` are those that it reads.
+
+        With it come the (devices, slots) clients that it is of, and which of them do not only fill up the devices.
+        """
         reads = rows != "none" or self.programs.method.prepare is not None
-        parts = [clients[part] for part in _slices(len(clients), block * devices)]
-        for part, after in zip(parts, [*parts[1:], None], strict=True):
-            some = np.resize(part, (devices, block))  # the last block is filled up with clients of its own
-            fed = self._feed.of(some, rows == "all") if reads else self._feed.nothing(some)
-            states = self._states(some, np.ones_like(some, bool), fed)
-            found = function(fed, states)
-            if reads and after is not None:
-                self._feed.begin(np.resize(after, (devices, block)), rows == "all")
-            count = len(part)
-            yield jax.tree.map(lambda leaf, count=count: leaf[:count], jax.device_get(found))
+        parts = list(self.layout.at_home(clients, self._block))
+        for after, (some, real) in enumerate(parts, start=1):
+            mine = self.layout.own(some)
+            fed = self._feed.of(mine, rows == "all") if reads else self._feed.nothing(mine)
+            found = function(fed, self._states(some, real, fed))
+            if reads and after < len(parts):
+                self._feed.begin(self.layout.own(parts[after][0]), rows == "all")
+            yield some, real, found
+
+    def _joined(self, clients: np.ndarray, function: Callable[[Fed, State], Any], rows: Reads) -> Any:
+        """`function(rows, states)` of all these clients, in their order."""
+        found, who = [], []
+        for some, real, values in self._over(clients, function, rows):
+            values = self.programs.fetched(values)
+            found.append(jax.tree.map(lambda leaf, real=real: leaf[real.reshape(-1)], values))
+            who.append(some[real])
+        order = np.argsort(np.concatenate(who))
+        return jax.tree.map(lambda *leaves: np.concatenate(leaves)[order], *found)
+
+    def _in_order(self, clients: np.ndarray, function: Callable[[Fed, State], Any], rows: Reads) -> Iterator[Any]:
+        """The same in blocks, host by host: what is large need not be in memory whole."""
+        for host, own in enumerate(self.layout.by_host(clients)):
+            for _, real, values in self._over(own, function, rows):
+                mine, count = jax.tree.map(self.layout.local, values), int(np.sum(real))
+                yield hosts.sent(jax.tree.map(lambda leaf, count=count: leaf[:count], mine), host)
 
     def _states(self, clients: np.ndarray, taken: np.ndarray, fed: Fed) -> State:
         """These clients' states on the devices, prepared if they are needed for the first time."""
         new = taken & ~self._rows.known(clients)
-        if self.programs.method.prepare is not None and new.any():
+        if self.programs.method.prepare is not None and hosts.gathered(np.array(self.layout.own(new).any())).any():
             states = self.programs.prepare(fed.clients, self._read(clients), fed.data)
             self._keep(clients, new, states)
         return self._read(clients)
 
     def _read(self, clients: np.ndarray) -> State:
-        return jax.tree.map(self.programs.placed, self._rows.take(clients.reshape(-1)))
+        return jax.tree.map(self.programs.placed, self._rows.take(self.layout.own(clients).reshape(-1)))
 
     def _keep(self, clients: np.ndarray, chosen: np.ndarray, states: State) -> None:
         """Write the states of the chosen ones of these clients back."""
-        places = np.flatnonzero(chosen)
-        once, first = np.unique(clients.reshape(-1)[places], return_index=True)
-        self._rows.put(once, jax.tree.map(lambda leaf: np.asarray(leaf)[places[first]], states))
+        places = np.flatnonzero(self.layout.own(chosen))
+        once, first = np.unique(self.layout.own(clients).reshape(-1)[places], return_index=True)
+        self._rows.put(once, jax.tree.map(lambda leaf: self.layout.local(leaf)[places[first]], states))
 
     def _placed(self, values: np.ndarray) -> jax.Array:
         """(devices, slots) on the devices."""
-        return self.programs.placed(values.reshape(-1))
+        return self.programs.placed(self.layout.own(values).reshape(-1))
 
 
 def _slices(length: int, size: int) -> Iterator[slice]:
     return (slice(first, min(first + size, length)) for first in range(0, length, size))
-
-
-def _joined(blocks: Iterator[Any]) -> Any:
-    return jax.tree.map(lambda *leaves: np.concatenate(leaves), *blocks)

@@ -104,17 +104,28 @@ def load_tree(path: Path, like: Tree) -> Tree:
 def load_rows(path: Path, like: Tree, count: int) -> Iterator[Tree]:
     """Read back what `save_rows` wrote, block by block; a row must be like `like`."""
     expected = named(like) if count else {}
-    size = max(1, READ_BYTES // max(1, trees.bits(like) // 8))
     with _opened(path, expected) as file:
         parts = {name: file.get_slice(name) for name in expected}
         for name, part in parts.items():
             shape = tuple(part.get_shape())
             wanted = np.broadcast_to(expected[name], (count, *expected[name].shape))
             _refuse_other(path, name, shape, part[:0].dtype, wanted)
-        for first in range(0, count if parts else 0, size):
-            yield jax.tree.unflatten(
-                jax.tree.structure(like), [part[first : min(first + size, count)] for part in parts.values()]
-            )
+        for piece in _pieces(like, count):
+            yield jax.tree.unflatten(jax.tree.structure(like), [part[piece] for part in parts.values()])
+
+
+def blank_rows(like: Tree, count: int) -> Iterator[Tree]:
+    """Zeros in the shape of what `load_rows` reads, block by block."""
+    for piece in _pieces(like, count):
+        rows = piece.stop - piece.start
+        yield jax.tree.map(lambda leaf, rows=rows: np.zeros((rows, *np.shape(leaf)), np.asarray(leaf).dtype), like)
+
+
+def _pieces(like: Tree, count: int) -> Iterator[slice]:
+    """The rows of each block; none where a row holds nothing."""
+    size = max(1, READ_BYTES // max(1, trees.bits(like) // 8))
+    for first in range(0, count if jax.tree.leaves(like) else 0, size):
+        yield slice(first, min(first + size, count))
 
 
 def _opened(path: Path, expected: dict[str, np.ndarray]) -> Any:

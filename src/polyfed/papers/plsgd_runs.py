@@ -6,7 +6,6 @@ import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -77,7 +76,7 @@ class Seeds:
     def run(self, seed: int, rounds: Sequence[int], look: Callable[[], Any]) -> list[Any]:
         """What `look` sees after each number of rounds."""
         simulation, found = self.simulation, []
-        placed = jax.device_put(np.uint32(seed), simulation.layout.everywhere)
+        placed = simulation.programs.everywhere(np.uint32(seed))
         simulation.programs.data = simulation.programs.data._replace(seed=placed)
         simulation.restore(self._start, self._counters, 0.0)
         for count in np.diff(rounds, prepend=0):
