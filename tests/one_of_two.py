@@ -28,8 +28,8 @@ CASES: dict[str, tuple[Any, dict[str, Any]]] = {
     ),
     "diana": (pf.algorithms.DIANA(alpha=0.5, lr=0.1, plm_epochs=2), {"store": "disk", "eval_clients": 3}),
 }
-"""Each is 4 rounds; two of APFL's are left to another process, and two of Scafflix's were done by one. DIANA's clients are
-a population in the two processes: rows are read for each cohort."""
+"""Each is 4 rounds; two of APFL's are left to another process, and two of Scafflix's were done by one. DIANA's
+clients are a population in the two processes: their rows are read for each cohort."""
 
 
 def simulated(problem: pf.Problem, name: str, folder: Path, **changes: Any) -> pf.Result:
