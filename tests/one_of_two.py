@@ -13,17 +13,23 @@ import numpy as np
 import polyfed as pf
 from polyfed import hosts
 from polyfed.engine import streamed
+from polyfed.engine.lockstep import Lockstep
+from polyfed.engine.simulation import Simulation
 
 CASES: dict[str, tuple[Any, dict[str, Any]]] = {
     "fedavg": (pf.algorithms.FedAvg(local_steps=2, batch=4), {"participation": 3}),
-    "apfl": (pf.algorithms.APFL(local_steps=2, batch=4), {"participation": pf.Bernoulli(0.5), "rounds": 2}),
+    "apfl": (
+        pf.algorithms.APFL(local_steps=2, batch=4),
+        {"participation": pf.Bernoulli(0.5), "rounds": 2, "eval_clients": 3},
+    ),
     "scafflix": (
         pf.algorithms.Scafflix(alpha=0.5, p=0.3, batch=4, plm_epochs=2),
         {"participation": 3, "store": "host", "resume": True},
     ),
-    "diana": (pf.algorithms.DIANA(alpha=0.5, lr=0.1, plm_epochs=2), {"store": "disk"}),
+    "diana": (pf.algorithms.DIANA(alpha=0.5, lr=0.1, plm_epochs=2), {"store": "disk", "eval_clients": 3}),
 }
-"""Each is 4 rounds; two of APFL's are left to another process, and two of Scafflix's were done by one."""
+"""Each is 4 rounds; two of APFL's are left to another process, and two of Scafflix's were done by one. DIANA's
+clients are a population in the two processes: their rows are read for each cohort."""
 
 
 def simulated(problem: pf.Problem, name: str, folder: Path, **changes: Any) -> pf.Result:
@@ -53,23 +59,33 @@ def main(index: int, port: str, folder: Path) -> None:
         name: {split: (np.array(x), np.array(y)) for split, (x, y) in splits.items()}
         for name, splits in clients.items()
     }
-    problem = pf.Problem(pf.Federation.from_arrays(arrays, classes=3), pf.models.linear(), "softmax", l2=0.01)
+    federation = pf.Federation.from_arrays(arrays, classes=3)
+    problem, on_demand = (
+        pf.Problem(clients, pf.models.linear(), "softmax", l2=0.01)
+        for clients in (federation, pf.Population.of(federation))
+    )
     streamed.WAVE_BYTES = 300  # two clients a device at a time
     told = []
     for name in CASES:
-        result = simulated(problem, name, folder if index == 0 else folder / "not-here")
+        place = folder if index == 0 else folder / "not-here"
+        result = simulated(on_demand if name == "diana" else problem, name, place)
         found = end(result)
-        if name in ("fedavg", "scafflix"):  # on the devices, and in memory
+        if name != "apfl":  # on the devices, in memory, and in a file
             found += deployed(result)
-            for whole, one in zip(deployed(result), jax.tree.leaves(result.personal(4)), strict=True):
-                np.testing.assert_allclose(whole[4], one, rtol=1e-12)
+            last, client = len(result.simulation.evaluated) - 1, int(result.simulation.evaluated[-1])
+            for whole, one in zip(deployed(result), jax.tree.leaves(result.personal(client)), strict=True):
+                np.testing.assert_allclose(whole[last], one, rtol=1e-12)
         if index == 0:
             np.savez(folder / f"{name}.npz", *found)
         told.append(f"{name} {len(result.simulation.layout.clients)} {type(result.simulation._residence).__name__}")
-    try:  # processes that were given different work
-        pf.simulate(problem, pf.algorithms.FedAvg(), rounds=1, seed=index)
-    except pf.PolyfedError as error:
-        told.append(str(error))
+    for refused in (
+        lambda: pf.simulate(problem, pf.algorithms.FedAvg(), rounds=1, seed=index),
+        lambda: Lockstep([Simulation(problem, pf.algorithms.FedAvg())]),
+    ):
+        try:
+            refused()
+        except pf.PolyfedError as error:
+            told.append(str(error))
     (folder / f"told-{index}").write_text("\n".join(told))
     hosts.meet()
 

@@ -38,8 +38,6 @@ class Feed:
         self._reader = ThreadPoolExecutor(1, "polyfed-rows")
         self._begun: dict[tuple[bool, bytes], Future[Fed]] = {}
         self._latest: dict[bool, tuple[bytes, Fed]] = {}
-        if self.on_demand:
-            programs.data = programs.data._replace(seed=programs.everywhere(programs.data.seed))
 
     @property
     def on_demand(self) -> bool:

@@ -163,8 +163,9 @@ class Programs:
 
     def cohort(self, number: int) -> tuple[np.ndarray, np.ndarray]:
         """The clients of a round and which of their slots are taken, both (devices, slots)."""
-        arguments, specs = (self.data, np.int32(number)), (everybodys(self.data), SAME)
-        found = self.compiled(("cohort", self.round), self.round.cohort, specs, SAME, arguments)(*arguments)
+        data = laid_out(self.data) if self.data.numbers is None else SAME
+        arguments = (self.data, np.int32(number))
+        found = self.compiled(("cohort", self.round), self.round.cohort, (data, SAME), SAME, arguments)(*arguments)
         clients, taken = self.fetched(found)
         return clients, taken
 
@@ -271,14 +272,11 @@ class Programs:
 
 
 def laid_out(data: Data) -> Data:
-    """How this data lies on the devices."""
-    return everybodys(data) if data.numbers is None else SOME
-
-
-def everybodys(data: Data) -> Data:
-    """How everybody's data lies on the devices."""
+    """How this data lies on the devices: everybody's, or that of some clients."""
+    if data.numbers is not None:
+        return SOME
     held = None if data.validation is None else SHARD
-    return Data(SHARD, SAME, SAME, BY_CLIENT, held, SAME)  # pyright: ignore[reportArgumentType]
+    return Data(SHARD, SAME, SAME, BY_CLIENT, held)  # pyright: ignore[reportArgumentType]
 
 
 def splits_laid_out(data: Data, splits: dict[str, Shard]) -> dict[str, Any]:

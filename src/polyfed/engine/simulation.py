@@ -16,7 +16,7 @@ from polyfed import hosts, randomness, trees
 from polyfed.algorithms.base import Algorithm, State
 from polyfed.data import Population
 from polyfed.engine.checkpoint import Snapshot
-from polyfed.engine.devices import layout
+from polyfed.engine.devices import SAME, layout
 from polyfed.engine.feed import Feed, alone
 from polyfed.engine.measure import FineTune, deployed, deploys_shared
 from polyfed.engine.participation import sampling
@@ -74,15 +74,12 @@ class Simulation:
             params = problem.init(init, seed)
             self.start = start = jax.tree.map(np.asarray, traced.init_client(params))
             self.on_demand = isinstance(problem.federation, Population)
-            if self.on_demand and self.layout.hosts > 1:
-                raise PolyfedError(
-                    f"a population's rows are read in one process, found {self.layout.hosts}; leave out --hosts"
-                )
             state_bytes = len(problem) * trees.bits(start) // 8
             self.store = hosts.agreed(lambda: choose(store, state_bytes, self.layout, self.on_demand))
             in_blocks = whole and self.store == "device"
             if self.on_demand:
-                data, splits = alone(problem, 0, seed)
+                found = alone(problem, 0, seed)  # which has the shapes of all
+                data, splits = jax.tree.map(lambda leaf: self.layout.placed(np.asarray(leaf), SAME), found)
             else:
                 data, splits = resident(problem, self.layout, seed, in_blocks)
             self.programs = Programs(problem, traced, self.layout, self.sampling, chunk, data, splits)
