@@ -108,7 +108,10 @@ def client_rows(
     sizes = {f"{split}_rows": federation.split(split).sizes[clients] for split in ("train", "validation", "test")}
     columns: dict[str, Any] = {"client": [federation.clients[client] for client in clients.tolist()], **sizes}
     columns["own_share"] = [None] * len(clients) if own_share is None else own_share
-    columns["server_weight"] = [None] * len(clients) if weights is None else weights[clients]
+    # Sums of 32-bit numbers over the rounds have no more digits: the others depend on how the rounds were grouped.
+    columns["server_weight"] = (
+        [None] * len(clients) if weights is None else [float(f"{w:.6g}") for w in weights[clients]]
+    )
     for model in MODELS:
         for split, found in metrics.get(model, {}).items():
             for metric, values in found.items():
