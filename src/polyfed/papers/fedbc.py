@@ -46,6 +46,8 @@ DIFFERENCES = (
 EPOCHS = (1, 5, 10, 25, 50)
 RIVALS = ("FedAvg, by size", "FedProx", "SCAFFOLD", "q-FedAvg")
 POOLED, VARIANCE = "global_test_pooled", "global_test_variance"
+BY_DATA = "0.4"
+"""The grey of weights by data size, which are no method's."""
 SHOWN = {"largest": "-", "smallest": ":"}
 
 
@@ -110,7 +112,7 @@ def _accuracy_claims(found: Found, task: Task) -> list[Claim]:
         claims.append(
             Claim(
                 f"E = {task.epochs}: FedBC's global model is more accurate than that of {who}.",
-                f"{spread(ours, True)} against {spread(theirs, True)}",
+                f"{spread(ours, True)} against {spread(theirs, True)}; seed by seed {spread(ours - theirs, True)}",
                 bool(np.mean(ours) > np.mean(theirs)),
             )
         )
@@ -208,7 +210,8 @@ def _last_multipliers(records: Sequence[Record]) -> tuple[np.ndarray, np.ndarray
 
 def weight_lines(records: Sequence[Record]) -> list[style.Curve]:
     lines = []
-    for kind, colour, words in (("weight", style.COLOURS[0], "FedBC"), ("data", style.COLOURS[1], "by data")):
+    ours = style.colours(list(GLOBAL))["FedBC"]
+    for kind, colour, words in (("weight", ours, "FedBC"), ("data", BY_DATA, "by data")):
         for who, line in SHOWN.items():
             x, y = curve(records, f"{who}_{kind}")
             lines.append(style.Curve(f"{who} participant, {words}", x, smooth(y), colour, line))

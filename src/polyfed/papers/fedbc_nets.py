@@ -252,7 +252,7 @@ def roles(epochs: int, quick: bool) -> Task:
         "every 10 characters; a role's last 20% of rows are for test; 10 clients take part in a round."
     ),
     differences=(
-        "As for the images: tuned by validation rows for each E, 50 rounds, batches of 50, plain SGD, FedAvg with both "
+        "As for the images: tuned by validation rows for each E, 20 rounds, batches of 50, plain SGD, FedAvg with both "
         "weights. Rows begin every 10 characters instead of every one."
     ),
 )
