@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
 
-import jax
 import numpy as np
 import pytest
 
@@ -107,7 +106,7 @@ def started(case: Solved, method: Algorithm, x: np.ndarray, seed: int = 0) -> Si
 
 def reseed(simulation: Simulation, seed: int) -> None:
     """Another seed for the same simulation: to make a new one for each would take most of the time."""
-    placed = jax.device_put(np.uint32(seed), simulation.layout.everywhere)
+    placed = simulation.programs.everywhere(np.uint32(seed))
     simulation.programs.data = simulation.programs.data._replace(seed=placed)
 
 
