@@ -90,10 +90,6 @@ def test_a_work_is_measured_and_a_missing_environment_is_named(bench, tmp_path: 
         cohort=2,
     )
     found = bench.measure.measure("small", work, 1, 1, lambda _: None)
-    assert [(one["framework"], one["method"]) for one in found["timings"]] == [
-        ("polyfed", "apfl"),
-        ("polyfed", "fedavg"),
-    ]
     assert found["gaps"] == [f"pfl: there is no {tmp_path / 'nowhere'}; `make pfl` makes it"]
     (ours,) = found["timings"]
     assert (ours["framework"], ours["method"], ours["lines"]) == ("polyfed", "fedavg", 5)

@@ -89,4 +89,5 @@ def test_the_numbers_of_the_purposes_are_fixed() -> None:
         "PREPARE": 3,
         "FINETUNE": 4,
         "SERVER": 5,
+        "EVALUATE": 6,
     }

@@ -30,7 +30,8 @@ def quiet(**options) -> Options:
 
 def test_a_run_keeps_the_learned_weight_of_every_client_at_every_evaluated_round(tmp_path: Path) -> None:
     config = make_config(sections())
-    found = run(config, tmp_path, quiet()).shares
+    (record,) = run(config, tmp_path, quiet())
+    found = record.shares
     assert found is not None
     assert found.clients == config.problem.federation.clients
     assert found.rounds == (0, 2, 4, 6, 8)
@@ -42,9 +43,10 @@ def test_a_run_keeps_the_learned_weight_of_every_client_at_every_evaluated_round
 
 
 def test_shares_that_never_move_leave_no_file(tmp_path: Path) -> None:
-    assert run(make_config(sections(adaptive="off")), tmp_path / "off", quiet()).shares is None
+    (fixed,) = run(make_config(sections(adaptive="off")), tmp_path / "off", quiet())
     other = {**SECTIONS, "algorithm": {"name": "fedavg", "lr": 0.05}}
-    assert run(make_config(other), tmp_path / "none", quiet()).shares is None
+    (none,) = run(make_config(other), tmp_path / "none", quiet())
+    assert fixed.shares is none.shares is None
     assert not list(tmp_path.rglob("shares.csv"))
 
 
