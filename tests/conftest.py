@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import jax
 import numpy as np
@@ -15,6 +16,18 @@ with pytest.MonkeyPatch.context() as patch:
     # Most of the time goes into compilation. XLA reads its flags once; commands that tests start have the usual ones.
     patch.setenv("XLA_FLAGS", f"{os.environ.get('XLA_FLAGS', '')} --xla_backend_optimization_level=0")
     jax.devices()
+
+SMALL: dict[str, Any] = {
+    "local_steps": 3,
+    "local_lr": 0.3,
+    "batch": 4,
+    "lr": 0.1,
+    "p": 0.3,
+    "plm_epochs": 2,
+    "inner_steps": 2,
+    "inner_lr": 0.05,
+}
+"""Hyper-parameters of little local work; a method takes those that it has."""
 
 
 def unequal_clients(seed: int = 0, features: int = 4, classes: int = 3) -> dict[str, dict[str, tuple]]:

@@ -21,6 +21,7 @@ from jax.core import Tracer
 
 from polyfed import randomness
 from polyfed.errors import PolyfedError, suggestion
+from polyfed.packing import float_words, pack, unpack
 
 Whole = int | jax.Array | np.ndarray
 """A whole number; or an array of them, one per client."""
@@ -283,11 +284,11 @@ class Natural(Compressor):
         return jnp.where(jnp.isfinite(x), lax.bitcast_convert_type(power, x.dtype), x)
 
     def encode(self, key: jax.Array, x: jax.Array) -> Code:
-        word, width, kept = _float_words(x.dtype)
+        word, width, kept = float_words(x.dtype)
         return {"powers": pack(np.asarray(self(key, x)).view(word) >> kept, width)}
 
     def decode(self, key: jax.Array, code: Code, size: int, dtype: Any) -> jax.Array:
-        word, width, kept = _float_words(dtype)
+        word, width, kept = float_words(dtype)
         return jnp.asarray((unpack(code["powers"], size, width).astype(word) << kept).view(dtype))
 
 
@@ -343,24 +344,6 @@ def make(spec: str | Mapping[str, Any] | Compressor) -> Compressor:
         if key != "seeded":
             _between(made, key, 1, None)
     return made
-
-
-def pack(wholes: Any, width: int) -> np.ndarray:
-    """Whole numbers of `width` bits each as bytes, one after another."""
-    given = np.asarray(wholes).astype(np.uint64)
-    bits = (given[:, None] >> np.arange(width, dtype=np.uint64)) & np.uint64(1)
-    return np.packbits(bits.astype(np.uint8))
-
-
-def unpack(packed: np.ndarray, count: int, width: int) -> np.ndarray:
-    """The `count` whole numbers that `pack` packed."""
-    bits = np.unpackbits(packed, count=count * width).reshape(count, width).astype(np.uint64)
-    return (bits << np.arange(width, dtype=np.uint64)).sum(axis=1).astype(np.uint32)
-
-
-def _float_words(dtype: Any) -> tuple[Any, int, int]:
-    """The whole numbers as wide as a real one, the bits of its sign and exponent, and those of its mantissa."""
-    return (np.uint64, 12, 52) if np.dtype(dtype) == np.float64 else (np.uint32, 9, 23)
 
 
 def _array(key: str, values: Sequence[Any]) -> np.ndarray:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,18 +15,8 @@ from polyfed.algorithms import REGISTRY
 from polyfed.bench.compilations import compilations
 from polyfed.engine.participation import sampling
 from polyfed.engine.simulation import Simulation
-from tests.conftest import unequal_clients
+from tests.conftest import SMALL, unequal_clients
 
-SMALL: dict[str, Any] = {
-    "local_steps": 3,
-    "local_lr": 0.3,
-    "batch": 4,
-    "lr": 0.1,
-    "p": 0.3,
-    "plm_epochs": 2,
-    "inner_steps": 2,
-    "inner_lr": 0.05,
-}
 ROUNDS = 4
 
 

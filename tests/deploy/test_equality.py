@@ -16,18 +16,8 @@ from polyfed.config import algorithm_from
 from polyfed.deploy.kept import StateFile
 from polyfed.engine.simulation import Simulation
 from polyfed.engine.tensors import load_tree
+from tests.conftest import SMALL
 from tests.deploy.loopback import Loopback
-
-SMALL: dict[str, Any] = {
-    "local_steps": 3,
-    "local_lr": 0.3,
-    "batch": 4,
-    "lr": 0.1,
-    "p": 0.3,
-    "plm_epochs": 2,
-    "inner_steps": 2,
-    "inner_lr": 0.05,
-}
 
 
 def small(name: str) -> dict[str, Any]:

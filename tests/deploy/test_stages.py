@@ -6,7 +6,8 @@ import jax
 import numpy as np
 
 from polyfed.config import algorithm_from
-from polyfed.deploy.coordinator import Conduct, Coordinator
+from polyfed.deploy.conduct import Conduct
+from polyfed.deploy.coordinator import Coordinator
 from polyfed.deploy.stages import STAGES, Moment, Stage
 from polyfed.deploy.terms import Plan
 from polyfed.engine.records import Contribution, Sums

@@ -6,8 +6,7 @@ import dataclasses
 import json
 import logging
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from flwr.serverapp import Grid
 from safetensors.numpy import save_file
 
 from polyfed.deploy import facts, wire
+from polyfed.deploy.conduct import Conduct, Ledger, Progress
 from polyfed.deploy.exchange import Sites, about
 from polyfed.deploy.facts import Outline, Wanted, blank_federation, merged_kind
 from polyfed.deploy.kept import NEVER
@@ -41,43 +41,6 @@ from polyfed.trees import Tree
 log = logging.getLogger("polyfed")
 PROBLEM = "problem.json"
 """The section [problem] beside the published server."""
-
-
-@dataclass(frozen=True)
-class Conduct:
-    """How long the server waits, and for whom; the section [federation] of its config."""
-
-    deadline: float = 600.0
-    """seconds that a round waits for answers"""
-    minimum: int | None = None
-    """the fewest uploads that a round needs; by default all that were asked"""
-    patience: int = 3
-    """how many deadlines a round below the minimum may take before the run stops"""
-    gather: float = 600.0
-    """seconds that the start waits for every site"""
-    poll: float = 0.2
-    """seconds between looks for answers"""
-
-
-@dataclass
-class Ledger:
-    """What the server knows of the run between two rounds, apart from the method's own state."""
-
-    round: int = 0
-    counted: dict[str, int] = field(default_factory=dict)
-    """per site: the last round whose upload is in the sum"""
-    refused: dict[str, int] = field(default_factory=dict)
-    missed: dict[str, int] = field(default_factory=dict)
-    bits_up: int = 0
-    bits_down: int = 0
-    seconds: float = 0.0
-
-    def count(self, what: dict[str, int], site: str) -> None:
-        what[site] = what.get(site, 0) + 1
-
-
-Progress = Callable[[Ledger, list[str]], None]
-"""Called after every round, with the sites whose uploads are in it."""
 
 
 class Coordinator:

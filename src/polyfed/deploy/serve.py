@@ -14,7 +14,8 @@ from pathlib import Path
 
 from flwr.serverapp import Grid
 
-from polyfed.deploy.coordinator import Coordinator, Ledger
+from polyfed.deploy.conduct import Ledger
+from polyfed.deploy.coordinator import Coordinator
 from polyfed.deploy.settings import server_settings
 from polyfed.errors import PolyfedError
 from polyfed.files import write_text

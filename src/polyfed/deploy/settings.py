@@ -15,7 +15,7 @@ from polyfed import data
 from polyfed.config import algorithm_from, check_problem
 from polyfed.data import Federation, Population
 from polyfed.data.tables import from_dataframe, read_table
-from polyfed.deploy.coordinator import Conduct
+from polyfed.deploy.conduct import Conduct
 from polyfed.deploy.site import Allowed, Site
 from polyfed.deploy.terms import Plan
 from polyfed.errors import PolyfedError, suggestion

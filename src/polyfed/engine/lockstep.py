@@ -32,8 +32,7 @@ from polyfed.trees import Tree
 
 BY_CLIENT = P(None, AXIS)
 CARRY = Carry(P(), BY_CLIENT, P(), P())  # pyright: ignore[reportArgumentType]
-SIDE_BY_SIDE = {"cpu": 16}
-ACCELERATOR = 128
+CPU_CLIENTS, ACCELERATOR_CLIENTS = 16, 128
 """The clients of all runs that work at the same time on a device, unless there are more runs: with more, those of
 unlike sizes wait for each other."""
 MOST = 16
@@ -128,7 +127,7 @@ class Lockstep:
 
     def _chunk(self) -> int:
         """As many clients of each run as one run would take, less by what the runs take together."""
-        together = SIDE_BY_SIDE.get(self.first.layout.device.platform, ACCELERATOR)
+        together = CPU_CLIENTS if self.first.layout.device.platform == "cpu" else ACCELERATOR_CLIENTS
         return max(1, min(self.first.programs.round.chunk, together // len(self.simulations)))
 
     def _run(
