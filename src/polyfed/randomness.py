@@ -10,6 +10,7 @@ import hashlib
 import math
 from collections.abc import Sequence
 from enum import IntEnum
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -59,7 +60,7 @@ def shuffled(
     a hash of it says so. Every pass is an involution, hence the whole an exact permutation for any `size`, traced or
     not, at a cost that depends on the number of positions alone: a batch needs no sorted array of the client's rows,
     and a cohort of K among N clients needs K evaluations. `unroll`: passes that are compiled as one; of few positions
-    several are quicker, of thousands one by one.
+    several are quicker, of thousands one by one. An accelerator takes all of them in one kernel.
     """
     with jax.numpy_dtype_promotion("standard"):
         size = jnp.asarray(size, jnp.uint32)
@@ -73,7 +74,11 @@ def shuffled(
             coin = _mix(jnp.maximum(x, partner) ^ word[1]) >> 31
             return jnp.where(coin == 1, partner, x), None
 
-        return lax.scan(swap, x, words, unroll=unroll)[0].astype(jnp.int32)
+        def passes(x: jax.Array, words: jax.Array, together: int) -> jax.Array:
+            return lax.scan(swap, x, words, unroll=together)[0]
+
+        ways = partial(passes, together=unroll), partial(passes, together=SHUFFLE_ROUNDS)
+        return lax.platform_dependent(x, words, cpu=ways[0], default=ways[1]).astype(jnp.int32)
 
 
 def coins(key: jax.Array, shape: tuple[int, ...], probability: float) -> jax.Array:

@@ -10,7 +10,7 @@ from jax import lax
 
 import polyfed as pf
 from polyfed import trees
-from polyfed.models.conv import convolve, in_blocks, max_pool
+from polyfed.models.conv import best_block, convolve, in_blocks, max_pool
 from polyfed.problem import precision
 
 
@@ -29,17 +29,25 @@ def lax_conv(x: jax.Array, w: jax.Array, padding: str) -> jax.Array:
 
 @pytest.mark.parametrize("padding", ["valid", "same"])
 @pytest.mark.parametrize("size", [1, 2, 3, 5])
-@pytest.mark.parametrize("banded", [0, 75])
-def test_a_convolution_and_its_gradient_are_those_of_lax(padding: str, size: int, banded: int) -> None:
+@pytest.mark.parametrize("block", [(1, 1), (2, 3), None])
+def test_a_convolution_and_its_gradient_are_those_of_lax(
+    padding: str, size: int, block: tuple[int, int] | None
+) -> None:
     with precision("float64"):
         keys = jax.random.split(jax.random.key(0), 3)
         x, w = jax.random.normal(keys[0], (2, 7, 6, 3)), jax.random.normal(keys[1], (size, size, 3, 4))
         expected, pull = jax.vjp(lambda x, w: lax_conv(x, w, padding), x, w)
-        found, ours = jax.vjp(lambda x, w: convolve(x, w, padding, banded), x, w)
+        found, ours = jax.vjp(lambda x, w: convolve(x, w, padding, block), x, w)
         np.testing.assert_allclose(found, expected, atol=1e-12)
         up = jax.random.normal(keys[2], expected.shape)
         for a, b in zip(ours(up), pull(up), strict=True):
             np.testing.assert_allclose(a, b, atol=1e-11)
+
+
+def test_blocks_are_small_where_the_weights_are_many_and_large_where_they_are_few() -> None:
+    assert best_block((50, 32, 32, 3), (5, 5, 3, 6)) == (4, 4)
+    assert best_block((20, 26, 26, 32), (3, 3, 32, 64)) == (2, 2)
+    assert best_block((1, 8, 8, 64), (3, 3, 64, 512)) == (1, 1)
 
 
 def test_a_second_derivative_of_a_convolution_is_that_of_lax() -> None:

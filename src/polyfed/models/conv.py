@@ -2,9 +2,9 @@
 
 A convolution is patches + one matrix product: under `vmap` over the clients' weights that stays a batched product,
 where XLA's own convolution turns into a grouped one, many times slower. So does the backward pass. On a CPU the images
-go through all the convolutions a few at a time, so that their patches stay in the cache. On an accelerator, where few
-channels make thin products, the patches are whole rows of the image and the weights a band matrix: more arithmetic, but
-in products of a good shape, and a fraction of the memory traffic.
+go through all the convolutions a few at a time, so that their patches stay in the cache. On an accelerator the patches
+are larger: what a block of neighbouring outputs reads, times a matrix that has the weights at each output's place. That
+is more arithmetic, but in products of a better shape, and a fraction of the memory traffic.
 """
 
 from __future__ import annotations
@@ -24,8 +24,11 @@ from polyfed.models.base import Model
 from polyfed.models.dense import ACTIVATIONS, Layer, affine, check_activation, dropout, he_layer
 
 PADDINGS = ("valid", "same")
-BANDED = 160
-"""On an accelerator, a convolution whose patches have at most so many numbers is a product with a band matrix."""
+Block = tuple[int, int]
+OPERATIONS_PER_NUMBER = 400
+"""On an accelerator, operations of a matrix product that take the time of writing and reading a number of a patch."""
+LARGEST_BLOCK = 8
+"""The most outputs of a block on a side."""
 BLOCK_BYTES = 1 << 20
 """On a CPU, the patches of the images that go through the convolutions together take at most so much."""
 
@@ -67,17 +70,17 @@ class Convolutional:
             layers = [he_layer(k, shape) for k, shape in zip(keys, shapes, strict=True)]
             return {"conv": layers[: len(kernels)], "fc": layers[len(kernels) :]}
 
-        def features(layers: list[Layer], x: jax.Array, banded: int = 0) -> jax.Array:
+        def features(layers: list[Layer], x: jax.Array, block: Block | None = (1, 1)) -> jax.Array:
             for layer, size in zip(layers, self.pool, strict=True):
-                x = convolve(x, layer["w"], self.padding, banded) + layer["b"]
+                x = convolve(x, layer["w"], self.padding, block) + layer["b"]
                 x = max_pool(activation(x), size) if self.activation == "gelu" else activation(max_pool(x, size))
             return x.reshape(x.shape[0], -1)
 
         def forward(params: Any, x: jax.Array, key: jax.Array | None) -> jax.Array:
             x = x.reshape(x.shape[0], *inputs[:2], -1)
             together = BLOCK_BYTES // (widest * x.dtype.itemsize)
-            wide = partial(features, banded=BANDED)
-            x = lax.platform_dependent(params["conv"], x, cpu=in_blocks(features, together), default=wide)
+            ways = in_blocks(features, together), partial(features, block=None)
+            x = lax.platform_dependent(params["conv"], x, cpu=ways[0], default=ways[1])
             x = dropout(x, self.dropout[0], key, 0)
             for number, layer in enumerate(params["fc"][:-1], start=1):
                 x = dropout(activation(affine(layer, x)), self.dropout[1], key, number)
@@ -111,39 +114,65 @@ def in_blocks(function: Callable[[Any, jax.Array], jax.Array], most: int) -> Cal
     return blocked
 
 
-def convolve(x: jax.Array, w: jax.Array, padding: str = "valid", banded: int = 0) -> jax.Array:
+def convolve(x: jax.Array, w: jax.Array, padding: str = "valid", block: Block | None = (1, 1)) -> jax.Array:
     """The cross-correlation of images (rows, height, width, in) with w (height, width, in, out), stride 1.
 
-    Where the patches have at most `banded` numbers, it is a product with a band matrix; the result is the same.
+    `block`: the outputs that are computed together, (height, width); None: as an accelerator likes it. The result is
+    the same.
     """
-    high, wide, depth, _ = w.shape
+    high, across = w.shape[:2]
     if padding == "same":
-        x = jnp.pad(x, ((0, 0), ((high - 1) // 2, high // 2), ((wide - 1) // 2, wide // 2), (0, 0)))
-    return _by_bands(x, w) if high * wide * depth <= banded else _by_patches(x, w)
+        x = jnp.pad(x, ((0, 0), ((high - 1) // 2, high // 2), ((across - 1) // 2, across // 2), (0, 0)))
+    return _by_blocks(x, w, block or best_block(x.shape, w.shape))
 
 
-@partial(jax.checkpoint, prevent_cse=False)
-def _by_patches(x: jax.Array, w: jax.Array) -> jax.Array:
-    """A backward pass makes the patches again: in the cache, that takes less than to keep them."""
-    high, wide, _, out = w.shape
-    rows, height, width = x.shape[0], x.shape[1] - high + 1, x.shape[2] - wide + 1
-    shifted = [x[:, i : i + height, j : j + width] for i in range(high) for j in range(wide)]
-    patches = jnp.concatenate(shifted, axis=-1).reshape(rows * height * width, -1)
-    return (patches @ w.reshape(-1, out)).reshape(rows, height, width, out)
+def best_block(images: tuple[int, ...], weights: tuple[int, ...]) -> Block:
+    """The block of outputs, (height, width), whose windows, weights and products take least."""
+    high, across, depth, out = weights
+    height, width = images[1] - high + 1, images[2] - across + 1
+
+    def cost(block: Block) -> float:
+        window, outputs = (block[0] + high - 1) * (block[1] + across - 1) * depth, block[0] * block[1] * out
+        blocks = images[0] * -(-height // block[0]) * -(-width // block[1])
+        weight = 0 if block == (1, 1) else window * outputs
+        return blocks * (2 * window * outputs + OPERATIONS_PER_NUMBER * window) + OPERATIONS_PER_NUMBER * weight
+
+    most = range(1, LARGEST_BLOCK + 1)
+    return min(((a, b) for a in most for b in most if a <= height and b <= width), key=cost)
 
 
-@partial(jax.checkpoint, prevent_cse=False)
-def _by_bands(x: jax.Array, w: jax.Array) -> jax.Array:
-    """Whole rows of the images, as many as the kernel is high, times a band matrix that has w at every column."""
-    high, wide, depth, out = w.shape
-    rows, full = x.shape[0], x.shape[2]
-    height, width = x.shape[1] - high + 1, full - wide + 1
-    lines = x.reshape(rows, -1, full * depth)
-    windows = jnp.concatenate([lines[:, i : i + height] for i in range(high)], axis=-1)
-    column = jnp.arange(full)[:, None] - jnp.arange(width)
-    places = (column == jnp.arange(wide)[:, None, None]).astype(w.dtype)  # where w's column goes, by the output's
-    band = jnp.einsum("iaco,ajk->ijcko", w, places).reshape(high * full * depth, width * out)
-    return (windows.reshape(rows * height, -1) @ band).reshape(rows, height, width, out)
+@partial(jax.checkpoint, prevent_cse=False, static_argnums=2)
+def _by_blocks(x: jax.Array, w: jax.Array, block: Block) -> jax.Array:
+    """What every block of outputs reads, times a matrix that has w at the place of each output of the block.
+
+    A backward pass makes the windows again: that takes less than to keep them.
+    """
+    high, across, _, out = w.shape
+    rows, height, width = x.shape[0], x.shape[1] - high + 1, x.shape[2] - across + 1
+    down, along = -(-height // block[0]), -(-width // block[1])
+    fill = (down * block[0] - height, along * block[1] - width)
+    if any(fill):
+        x = jnp.pad(x, ((0, 0), (0, fill[0]), (0, fill[1]), (0, 0)))
+    shifted = [
+        x[:, i : i + (down - 1) * block[0] + 1 : block[0], j : j + (along - 1) * block[1] + 1 : block[1]]
+        for i in range(block[0] + high - 1)
+        for j in range(block[1] + across - 1)
+    ]
+    windows = jnp.concatenate(shifted, axis=-1).reshape(rows * down * along, -1)
+    matrix = w if block == (1, 1) else jnp.einsum("ijco,aip,bjq->abcpqo", w, *_places(block, (high, across), w.dtype))
+    found = (windows @ matrix.reshape(windows.shape[1], -1)).reshape(rows, down, along, *block, out)
+    found = found.transpose(0, 1, 3, 2, 4, 5).reshape(rows, down * block[0], along * block[1], out)
+    return found[:, :height, :width]
+
+
+def _places(block: Block, kernel: Block, dtype: Any) -> list[jax.Array]:
+    """By direction: whether a number of the window meets a number of the kernel for an output of the block."""
+
+    def along(outputs: int, size: int) -> jax.Array:
+        window, kernel, output = (jnp.arange(n) for n in (outputs + size - 1, size, outputs))
+        return (window[:, None, None] == kernel[:, None] + output).astype(dtype)
+
+    return [along(outputs, size) for outputs, size in zip(block, kernel, strict=True)]
 
 
 def max_pool(x: jax.Array, size: int) -> jax.Array:
