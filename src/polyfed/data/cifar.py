@@ -26,18 +26,19 @@ def cifar10(
     seed: int = 0,
     validation: float = 0.1,
     test: float | str = "published",
+    every: int = 1,
     **options: Any,
 ) -> Federation:
     """CIFAR-10: 50,000 + 10,000 photographs of 32 x 32 x 3 bytes, 10 classes; `options` go to the partition.
 
     `test` is "published" (the test batch's images, shared out to match each client's own labels) or the share of each
-    client's own rows that is held out, of all 60,000.
+    client's own rows that is held out, of all 60,000. `every`: take one image in so many.
     """
     check_image_options(cifar10, partition, clients, options)
     files = [published_file(FOLDER, name) for name in BATCHES]
     x, y, training = parsed(_read, files)
     images = Images(x, y, int(training), 10, NAMES)
-    return share_out(images, partition, clients, seed, validation, test, options, {"name": "cifar10"})
+    return share_out(images, partition, clients, seed, validation, test, options, {"name": "cifar10"}, every)
 
 
 def _read(files: Sequence[Path]) -> tuple[np.ndarray, np.ndarray, int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +47,7 @@ def share_out(
     test: float | str,
     options: dict[str, Any],
     source: dict[str, Any],
+    every: int = 1,
 ) -> Federation:
     """Training and test rows for every client, both with its own mixture of labels.
 
@@ -55,6 +56,7 @@ def share_out(
     client holds out that share of its own.
     """
     integer("seed", seed)
+    images = thinned(images, integer("every", every, 1))
     options = {**DEFAULTS.get(partition, {}), **options}
     validation, share = held_out(validation, test)
     count = images.training if share is None else len(images.y)
@@ -63,6 +65,8 @@ def share_out(
     if share is None:
         parts["test"] = matching_test_rows(images, rows, seed)
     described = {"partition": partition, "clients": clients, "seed": seed, "validation": validation, "test": test}
+    if every > 1:
+        described["every"] = every
     return gather(
         images.x,
         images.y,
@@ -72,6 +76,13 @@ def share_out(
         label_names=images.label_names,
         source={**source, **described, **{key: value for key, value in options.items() if key != "values"}},
     )
+
+
+def thinned(images: Images, every: int) -> Images:
+    """The first image of each `every`, in the order of the files."""
+    if every == 1:
+        return images
+    return replace(images, x=images.x[::every], y=images.y[::every], training=-(-images.training // every))
 
 
 def matching_test_rows(images: Images, rows: Rows, seed: int) -> Rows:

@@ -40,16 +40,17 @@ def mnist(
     seed: int = 0,
     validation: float = 0.1,
     test: float | str = "published",
+    every: int = 1,
     **options: Any,
 ) -> Federation:
     """MNIST: 60,000 + 10,000 digits of 28 x 28 bytes, 10 classes; `options` go to the partition.
 
     `test` is "published" (the test file's images, shared out to match each client's own labels) or the share of each
-    client's own rows that is held out, of all 70,000.
+    client's own rows that is held out, of all 70,000. `every`: take one image in so many.
     """
     check_image_options(mnist, partition, clients, options)
     images = read_images(standard_files("mnist"), DIGITS)
-    return share_out(images, partition, clients, seed, validation, test, options, {"name": "mnist"})
+    return share_out(images, partition, clients, seed, validation, test, options, {"name": "mnist"}, every)
 
 
 def fashion_mnist(
@@ -58,12 +59,13 @@ def fashion_mnist(
     seed: int = 0,
     validation: float = 0.1,
     test: float | str = "published",
+    every: int = 1,
     **options: Any,
 ) -> Federation:
     """Fashion-MNIST: 60,000 + 10,000 pieces of clothing of 28 x 28 bytes, 10 classes; as `mnist` otherwise."""
     check_image_options(fashion_mnist, partition, clients, options)
     images = read_images(standard_files("fashion-mnist"), CLOTHES)
-    return share_out(images, partition, clients, seed, validation, test, options, {"name": "fashion_mnist"})
+    return share_out(images, partition, clients, seed, validation, test, options, {"name": "fashion_mnist"}, every)
 
 
 def emnist(
@@ -73,6 +75,7 @@ def emnist(
     seed: int = 0,
     validation: float = 0.1,
     test: float | str = "published",
+    every: int = 1,
     **options: Any,
 ) -> Federation:
     """EMNIST: handwritten digits and letters of 28 x 28 bytes, 10 to 62 classes by `version`; as `mnist` otherwise."""
@@ -84,7 +87,7 @@ def emnist(
     first = 1 if version == "letters" else 0
     images = read_images(files, EMNIST[version], first, turned=True)
     source = {"name": "emnist", "version": version}
-    return share_out(images, partition, clients, seed, validation, test, options, source)
+    return share_out(images, partition, clients, seed, validation, test, options, source, every)
 
 
 def mnist_by_writer(

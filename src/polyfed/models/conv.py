@@ -27,8 +27,6 @@ PADDINGS = ("valid", "same")
 Block = tuple[int, int]
 OPERATIONS_PER_NUMBER = 400
 """On an accelerator, operations of a matrix product that take the time of writing and reading a number of a patch."""
-LARGEST_BLOCK = 8
-"""The most outputs of a block on a side."""
 BLOCK_BYTES = 1 << 20
 """On a CPU, the patches of the images that go through the convolutions together take at most so much."""
 
@@ -137,42 +135,44 @@ def best_block(images: tuple[int, ...], weights: tuple[int, ...]) -> Block:
         weight = 0 if block == (1, 1) else window * outputs
         return blocks * (2 * window * outputs + OPERATIONS_PER_NUMBER * window) + OPERATIONS_PER_NUMBER * weight
 
-    most = range(1, LARGEST_BLOCK + 1)
-    return min(((a, b) for a in most for b in most if a <= height and b <= width), key=cost)
+    sides = [[n for n in range(1, max(size, 2)) if (size - 1) % n == 0] for size in (high, across)]
+    return min(((a, b) for a in sides[0] for b in sides[1]), key=cost)
 
 
 @partial(jax.checkpoint, prevent_cse=False, static_argnums=2)
 def _by_blocks(x: jax.Array, w: jax.Array, block: Block) -> jax.Array:
     """What every block of outputs reads, times a matrix that has w at the place of each output of the block.
 
-    A backward pass makes the windows again: that takes less than to keep them.
+    The images are cut into cells of the block's size, and a window is a few neighbouring cells, whole: the block's
+    sides must divide the kernel's, less 1. A backward pass makes the windows again: that takes less than to keep them.
     """
-    high, across, _, out = w.shape
+    high, across, depth, out = w.shape
     rows, height, width = x.shape[0], x.shape[1] - high + 1, x.shape[2] - across + 1
     down, along = -(-height // block[0]), -(-width // block[1])
-    fill = (down * block[0] - height, along * block[1] - width)
+    more = ((high - 1) // block[0], (across - 1) // block[1])
+    cells = (down + more[0], along + more[1])
+    fill = [n * side - size for n, side, size in zip(cells, block, x.shape[1:3], strict=True)]
     if any(fill):
         x = jnp.pad(x, ((0, 0), (0, fill[0]), (0, fill[1]), (0, 0)))
-    shifted = [
-        x[:, i : i + (down - 1) * block[0] + 1 : block[0], j : j + (along - 1) * block[1] + 1 : block[1]]
-        for i in range(block[0] + high - 1)
-        for j in range(block[1] + across - 1)
-    ]
+    if block != (1, 1):
+        x = x.reshape(rows, cells[0], block[0], cells[1], block[1], depth).transpose(0, 1, 3, 2, 4, 5)
+        x = x.reshape(rows, *cells, -1)
+    shifted = [x[:, i : i + down, j : j + along] for i in range(more[0] + 1) for j in range(more[1] + 1)]
     windows = jnp.concatenate(shifted, axis=-1).reshape(rows * down * along, -1)
-    matrix = w if block == (1, 1) else jnp.einsum("ijco,aip,bjq->abcpqo", w, *_places(block, (high, across), w.dtype))
+    matrix = w
+    if block != (1, 1):
+        places = [_places(side, size, w.dtype) for side, size in zip(block, w.shape[:2], strict=True)]
+        matrix = jnp.einsum("ijco,maip,nbjq->mnabcpqo", w, *places)
     found = (windows @ matrix.reshape(windows.shape[1], -1)).reshape(rows, down, along, *block, out)
     found = found.transpose(0, 1, 3, 2, 4, 5).reshape(rows, down * block[0], along * block[1], out)
     return found[:, :height, :width]
 
 
-def _places(block: Block, kernel: Block, dtype: Any) -> list[jax.Array]:
-    """By direction: whether a number of the window meets a number of the kernel for an output of the block."""
-
-    def along(outputs: int, size: int) -> jax.Array:
-        window, kernel, output = (jnp.arange(n) for n in (outputs + size - 1, size, outputs))
-        return (window[:, None, None] == kernel[:, None] + output).astype(dtype)
-
-    return [along(outputs, size) for outputs, size in zip(block, kernel, strict=True)]
+def _places(side: int, size: int, dtype: Any) -> jax.Array:
+    """(cell, place in the cell, place in the kernel, output of the block): 1 where these meet, else 0."""
+    window, kernel, output = (jnp.arange(n) for n in (side + size - 1, size, side))
+    found = (window[:, None, None] == kernel[:, None] + output).astype(dtype)
+    return found.reshape(-1, side, size, side)
 
 
 def max_pool(x: jax.Array, size: int) -> jax.Array:
