@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from polyfed.compute_type import like_weights, widened
 from polyfed.errors import PolyfedError
 from polyfed.models import checks
 from polyfed.models.base import Model
@@ -69,7 +70,7 @@ class Convolutional:
 
         def features(layers: list[Layer], x: jax.Array, banded: int = 0) -> jax.Array:
             for layer, size in zip(layers, self.pool, strict=True):
-                x = convolve(x, layer["w"], self.padding, banded) + layer["b"]
+                x = widened(convolve(x, layer["w"], self.padding, banded)) + layer["b"]
                 x = max_pool(activation(x), size) if self.activation == "gelu" else activation(max_pool(x, size))
             return x.reshape(x.shape[0], -1)
 
@@ -117,6 +118,7 @@ def convolve(x: jax.Array, w: jax.Array, padding: str = "valid", banded: int = 0
     Where the patches have at most `banded` numbers, it is a product with a band matrix; the result is the same.
     """
     high, wide, depth, _ = w.shape
+    x = like_weights(x, w)
     if padding == "same":
         x = jnp.pad(x, ((0, 0), ((high - 1) // 2, high // 2), ((wide - 1) // 2, wide // 2), (0, 0)))
     return _by_bands(x, w) if high * wide * depth <= banded else _by_patches(x, w)
