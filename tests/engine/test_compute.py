@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 import polyfed as pf
-from polyfed.config import make_config
 from polyfed.engine.lockstep import Lockstep
 from polyfed.engine.measure import FineTune
 from polyfed.engine.simulation import Simulation
@@ -129,12 +128,11 @@ def test_what_comes_before_and_after_the_rounds_is_of_32_bits() -> None:
 
 
 def test_stores_and_lockstep_compute_the_same() -> None:
-    alike = [("bfloat16", "device")] * 2
-    problem, method = PROBLEMS["linear"], pf.algorithms.Scaffold(lr=0.1, local_steps=4, batch=5)
-    exact, here, streamed, first, second = (
-        Simulation(problem, method, compute=compute, store=store)
-        for compute, store in ((None, "device"), ("bfloat16", "device"), ("bfloat16", "host"), *alike)
-    )
+    def made(**options: Any) -> Simulation:
+        method = pf.algorithms.Scaffold(lr=0.1, local_steps=4, batch=5)
+        return Simulation(PROBLEMS["linear"], method, **{"compute": "bfloat16", "store": "device", **options})
+
+    exact, here, streamed, first, second = made(compute=None), made(), made(store="host"), made(), made()
     for simulation in (exact, here, streamed):
         simulation.advance(2)
     lockstep = Lockstep([first, second])
@@ -144,7 +142,7 @@ def test_stores_and_lockstep_compute_the_same() -> None:
         np.testing.assert_allclose(simulation.global_params["w"], here.global_params["w"], rtol=1e-5, atol=1e-6)
     assert np.abs(here.global_params["w"] - exact.global_params["w"]).max() > 1e-5
     with pytest.raises(pf.PolyfedError, match="must agree in compute: found float32 and bfloat16"):
-        Lockstep([Simulation(problem, method), Simulation(problem, method, compute="bfloat16")])
+        Lockstep([made(compute=None), made()])
 
 
 def test_a_resumed_run_ends_in_the_same_bits_and_only_with_the_same_type(tmp_path: Path) -> None:
@@ -172,10 +170,3 @@ def test_a_type_that_does_not_exist_is_named() -> None:
         pf.PolyfedError, match=r"^compute = 'bfloat16' goes with dtype 'float32', found dtype 'float64'$"
     ):
         Simulation(PROBLEMS["linear"], FEDAVG, dtype="float64", compute="bfloat16")
-
-
-@pytest.mark.parametrize(("run", "said"), [({"compute": "bf16"}, "found 'bf16'"), ({"compute": 16}, "must be a word")])
-def test_a_config_names_the_key(run: dict[str, Any], said: str) -> None:
-    sections = {"data": {"source": "digits"}, "algorithm": {"name": "fedavg"}, "run": run}
-    with pytest.raises(pf.PolyfedError, match=f"run.compute .*{said}"):
-        make_config(sections)
