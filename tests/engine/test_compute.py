@@ -56,13 +56,13 @@ PROBLEMS: dict[str, pf.Problem] = {
 }
 
 
-def lowered(problem: pf.Problem, compute: Any = None) -> str:
-    """The local work of one client as the compiler gets it."""
+def lowered(problem: pf.Problem, compute: Any = None, platform: str = "cpu") -> str:
+    """The local work of one client as the compiler of a platform gets it."""
     simulation = Simulation(problem, FEDAVG, compute=compute)
     with precision("float32"):
         round, data, params = simulation.programs.round, simulation.programs.data, simulation.global_params
         work = jax.jit(lambda x, data: round.one(FEDAVG, x, data, jnp.int32(0), jnp.int32(0), None)[0].values)
-        return work.lower(params, data).as_text()
+        return work.trace(params, data).lower(lowering_platforms=(platform,)).as_text()
 
 
 def products(text: str) -> list[str]:
@@ -76,6 +76,13 @@ def test_every_product_of_the_model_is_of_16_bits_and_none_without_the_option(na
     assert "bf16" not in plain
     assert plain == lowered(PROBLEMS[name], "float32")
     assert len(products(narrow)) == len(products(plain)) > 0
+    assert all(line.count("bf16") == 3 for line in products(narrow))
+
+
+def test_so_it_is_on_a_gpu_where_narrow_layers_and_convolutions_are_other_products() -> None:
+    plain, narrow = (lowered(PROBLEMS["cnn"], compute, "cuda") for compute in (None, "bfloat16"))
+    assert products(plain) != products(lowered(PROBLEMS["cnn"]))
+    assert len(products(narrow)) == len(products(plain))
     assert all(line.count("bf16") == 3 for line in products(narrow))
 
 
