@@ -2,6 +2,7 @@
 
 The Python that runs it needs JAX with the accelerator and, for the loop, PyTorch. Each figure is the best of a few
 stretches of rounds; the loop is measured in turns with ours, after both have reached the same loss on a small version.
+`--compute float32 bfloat16` also takes each work with products of 16-bit numbers, without a loop beside it.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from polyfed.startup import start
 COPIED = 4 << 30
 SIDE = 8192
 CASES = {"a": (100, 1000), "c": (100,), "e": (1000,)}
+BYTES = {"float32": 4, "bfloat16": 2}
 LOOP_CLIENTS = 100
 """The loop runs one client after another: with more clients than that, its time is taken with so many."""
 
@@ -39,19 +41,23 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=10, help="rounds in one call of ours, as a run makes them")
     parser.add_argument("--torch", type=Path, default=Path(sys.executable), help="a Python that has PyTorch")
     parser.add_argument("--no-torch", action="store_true", help="without the PyTorch loop")
+    parser.add_argument("--compute", nargs="*", choices=BYTES, default=["float32"], help="types of the products")
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     options = parser.parse_args()
     start()
-    rates = {"copy_gb_per_second": copy_rate(), "product_tflops": product_rate()}
+    rates = {"copy_gb_per_second": copy_rate(), "product_tflops": product_rate("float32")}
+    if "bfloat16" in options.compute:
+        rates["product_tflops_bfloat16"] = product_rate("bfloat16")
     device = jax.devices()[0].device_kind
-    print(f"{device}: copies {rates['copy_gb_per_second']:,.0f} GB/s, products {rates['product_tflops']:,.1f} TFLOP/s")
+    print(device, {name: round(rate) for name, rate in rates.items()})
     rows = []
     for key in options.only:
         for clients in options.clients or CASES[key]:
             work = replace(WORKS[key], clients=clients, peers=())
-            row = {"work": key, "clients": clients, **measure(work, key, rates, options)}
-            rows.append(row)
-            print(json.dumps(row), flush=True)
+            for compute in options.compute:
+                about = {"work": key, "clients": clients, "compute": compute}
+                rows.append(about | measure(work, key, compute, rates, options))
+                print(json.dumps(rows[-1]), flush=True)
     record = {
         "machine": {"device": device, "python": platform.python_version(), "jax": jax.__version__},
         "date": time.strftime("%Y-%m-%d"),
@@ -62,15 +68,15 @@ def main() -> None:
         options.json.write_text(json.dumps(record, indent=1) + "\n")
 
 
-def measure(work: Work, key: str, rates: dict[str, float], options: Any) -> dict[str, Any]:
-    """Our rounds, and the loop's in turns with them."""
-    python = None if options.no_torch else options.torch
+def measure(work: Work, key: str, compute: str, rates: dict[str, float], options: Any) -> dict[str, Any]:
+    """Our rounds, and the loop's in turns with them, whose numbers are of 32 bits."""
+    python = None if options.no_torch or compute != "float32" else options.torch
     found: dict[str, Any] = {}
     if python is not None:
         found["loss_difference"] = loss_difference(work, TORCH_LOOP, python)
     beside = replace(work, clients=min(work.clients, LOOP_CLIENTS))
     problem = make_problem(work)
-    run = make_simulation(problem, work)
+    run = make_simulation(problem, work, compute=compute)
     run.advance(1)
     ours, theirs = [], []
     if python is None:
@@ -82,16 +88,17 @@ def measure(work: Work, key: str, rates: dict[str, float], options: Any) -> dict
                 ours.append(advance(run, options.rounds))
                 theirs.append(ask(loop)[0])
     seconds = min(ours)
+    rate = rates["product_tflops" if compute == "float32" else "product_tflops_bfloat16"]
     found |= {
         "chunk": run.programs.round.chunk,
         "compile_seconds": run.compile_seconds,
         "round_seconds": seconds,
         "client_updates_per_second": work.clients / seconds,
         "tflops": operations(work) / seconds / 1e12,
-        "share_of_product_rate": operations(work) / seconds / 1e12 / rates["product_tflops"],
+        "share_of_product_rate": operations(work) / seconds / 1e12 / rate,
     }
     if key == "a":
-        floor = traffic(work, trees.count(problem.init())) / (rates["copy_gb_per_second"] * 1e9)
+        floor = traffic(work, trees.count(problem.init()), compute) / (rates["copy_gb_per_second"] * 1e9)
         found |= {"floor_seconds": floor, "share_of_memory_floor": floor / seconds}
     if theirs:
         loop_seconds = min(theirs) * work.clients / beside.clients
@@ -99,9 +106,12 @@ def measure(work: Work, key: str, rates: dict[str, float], options: Any) -> dict
     return found
 
 
-def traffic(work: Work, numbers: int) -> int:
-    """Bytes that weights must travel: read forward, read backward, read and written by the update, in every step."""
-    return 4 * 4 * numbers * work.clients * work.steps
+def traffic(work: Work, numbers: int, compute: str) -> int:
+    """Bytes that weights must travel: read forward, read backward, read and written by the update, in every step.
+
+    What is read forward and backward is of the products' type, what is updated of 32 bits.
+    """
+    return (2 * BYTES[compute] + 2 * BYTES["float32"]) * numbers * work.clients * work.steps
 
 
 def advance(run: Any, rounds: int) -> float:
@@ -117,9 +127,9 @@ def copy_rate() -> float:
     return 2 * COPIED / best(jax.jit(lambda a: a + 1), numbers) / 1e9
 
 
-def product_rate() -> float:
+def product_rate(compute: str) -> float:
     """TFLOP/s of a large matrix product at the default precision."""
-    square = jnp.ones((SIDE, SIDE), jnp.float32)
+    square = jnp.ones((SIDE, SIDE), compute)
     return 2 * SIDE**3 / best(jax.jit(lambda a: a @ a), square) / 1e12
 
 

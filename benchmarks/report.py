@@ -137,6 +137,7 @@ def on_gpu(record: Record) -> str:
             (
                 f"({work['work']})",
                 f"{work['clients']:,}",
+                work.get("compute", "float32"),
                 f"{work['round_seconds']:.4f}",
                 f"{work['client_updates_per_second']:,.0f}",
                 f"{work['tflops']:.1f}",
@@ -144,8 +145,8 @@ def on_gpu(record: Record) -> str:
                 f"{work['times_torch']:,.0f}" if "times_torch" in work else "-",
             )
         )
-    titles = ("work", "clients", "s/round", "client updates/s", "TFLOP/s", "of the memory floor", "times PyTorch")
-    return ON_GPU.format(**record, **record["machine"]) + "\n\n" + table(titles, rows)
+    titles = ("work", "clients", "products in", "s/round", "client updates/s", "TFLOP/s", "of the memory floor")
+    return ON_GPU.format(**record, **record["machine"]) + "\n\n" + table((*titles, "times PyTorch"), rows)
 
 
 def table(titles: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
@@ -188,5 +189,6 @@ ON_GPU = """
 {device}, JAX {jax}, {date}, `PYTHONPATH=src python benchmarks/gpu.py`: copies run at {copy_gb_per_second:,.0f} GB/s, a
 matrix product of 32-bit numbers at the default precision at {product_tflops:,.0f} TFLOP/s. The memory floor is the time
 in which the weights are read forward, read backward, and read and written by the update, in every step of every client,
-at the rate of a copy. Beside it runs a PyTorch loop, one client after another, which reaches the same loss.
+at the rate of a copy; with [products in bfloat16](precision.md) the first two are of 16 bits. Beside it runs a PyTorch
+loop, one client after another, which reaches the same loss.
 """.strip()

@@ -92,7 +92,9 @@ def rewrite(page: Path, check: bool) -> Iterator[str]:
 
 
 def generated(name: str, up: str) -> str:
-    """The part called `run`, `tune`, `algorithms`, `reproductions`, `scale.NAME` or `algorithm.NAME`."""
+    """The part called `run`, `tune`, `algorithms`, `reproductions`, `compute.NAME`, `scale.NAME`, `algorithm.NAME`."""
+    if name.startswith("compute."):
+        return compute(ROOT / "benchmarks" / "results" / f"{name.replace('.', '-')}.json")
     if name.startswith("scale."):
         return scale(json.loads((DOCS / "scale.json").read_text()), name.removeprefix("scale."))
     if name == "reproductions":
@@ -155,6 +157,37 @@ def scale(found: dict[str, Any], part: str) -> str:
         for row in found["writers"]
     ]
     return table(("store", "states, GiB", "peak memory, GiB", "seconds of the round"), rows)
+
+
+def compute(file: Path) -> str:
+    """What `benchmarks/compute.py` recorded of float32 and bfloat16 on a machine."""
+    if not file.exists():
+        return f"Not measured yet: `python benchmarks/compute.py --json {file.relative_to(ROOT)}`, then `make docs`.\n"
+    found = json.loads(file.read_text())
+    where = found["machine"]
+    rows = [
+        (
+            case["title"],
+            f"{case['rounds']} x {case['cohort']} of {case['clients']}",
+            f"{in_percent(summary['accuracy'], summary['spread_over_seeds'])} %",
+            f"{100 * summary['accuracy_bfloat16']:.2f} %",
+            in_percent(summary["difference"], summary["error"], "+"),
+            f"{1000 * summary['round_seconds']:.3g}",
+            f"{1000 * summary['round_seconds_bfloat16']:.3g}",
+            f"{summary['times_as_fast']:.2f}",
+        )
+        for case in found["cases"].values()
+        for summary in [case["summary"]]
+    ]
+    seeds = " or ".join(str(count) for count in sorted({case["seeds"] for case in found["cases"].values()}))
+    heads = ("run", "rounds x clients", "float32", "bfloat16", "difference, points", "ms a round", "bfloat16", "times")
+    return f"{where['devices']} x {where['device']}, JAX {where['jax']}, {found['date']}, {seeds} seeds.\n\n" + table(
+        heads, rows
+    )
+
+
+def in_percent(share: float, spread: float | None, sign: str = "") -> str:
+    return f"{100 * share:{sign}.2f}" + ("" if spread is None else f" ± {100 * spread:.2f}")
 
 
 def two_digits(number: float) -> str:

@@ -22,7 +22,7 @@ FOLDER = Path(__file__).parent.parent / "benchmarks"
 def bench(monkeypatch) -> Any:
     """The benchmark's modules, which are scripts beside each other."""
     monkeypatch.syspath_prepend(str(FOLDER))
-    names = ("works", "measure", "report", "memory", "run", "startup")
+    names = ("works", "measure", "report", "memory", "run", "startup", "compute", "gpu")
     return SimpleNamespace(**{name: importlib.import_module(name) for name in names})
 
 
@@ -72,13 +72,50 @@ def test_the_page_shows_the_run_and_what_is_missing(bench, monkeypatch, tmp_path
     rates = {"copy_gb_per_second": 4000.0, "product_tflops": 300.0}
     row = {"work": "a", "clients": 100, "round_seconds": 0.002, "client_updates_per_second": 5e4, "tflops": 24.0}
     row |= {"share_of_memory_floor": 0.8, "times_torch": 400.0}
-    gpu = {"machine": {"device": "a GPU", "jax": "0.11"}, "date": "2026-01-01", **rates, "works": [row]}
+    gpu = {
+        "machine": {"device": "a GPU", "jax": "0.11"},
+        "date": "2026-01-01",
+        **rates,
+        "works": [row, row | {"compute": "bfloat16"}],
+    }
     (tmp_path / "gpu.json").write_text(json.dumps(gpu))
     bench.report.write_page()
     page = (tmp_path / "page.md").read_text()
-    for words in ("| FedJAX | 0.4 | 2.00 |", "- (a) pfl: there is no pfl", "| fedavg | 2.0 | 0 |", "| 80% | 400 |"):
+    for words in (
+        "| FedJAX | 0.4 | 2.00 |",
+        "- (a) pfl: there is no pfl",
+        "| fedavg | 2.0 | 0 |",
+        "| 80% | 400 |",
+        "| 100 | bfloat16 |",
+    ):
         assert words in page
     assert (tmp_path / "chart.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_types_are_set_side_by_side_on_the_same_seeds(bench, monkeypatch) -> None:
+    accuracy = {"float32": [0.8, 0.9], "bfloat16": [0.78, 0.92]}
+    asked = []
+
+    def trained(case: Any, problem: Any, seed: int, compute: str) -> dict[str, float]:
+        asked.append((seed, compute))
+        return {"accuracy": accuracy[compute][seed], "round_seconds": 1.0 + seed if compute == "float32" else 0.5}
+
+    monkeypatch.setattr(bench.compute, "trained", trained)
+    monkeypatch.setattr(bench.compute.Case, "problem", lambda case: [None] * 7)
+    found = bench.compute.beside(bench.compute.CASES["mlp"], 2)
+    assert asked == [(seed, compute) for seed in (0, 1) for compute in ("float32", "bfloat16")]
+    assert found["clients"] == 7
+    summary = bench.compute.summary(found)
+    assert summary["accuracy"] == summary["accuracy_bfloat16"] == pytest.approx(0.85)
+    assert summary["difference"] == pytest.approx(0)
+    assert summary["error"] == pytest.approx(0.02)
+    assert summary["times_as_fast"] == pytest.approx(2)
+
+
+def test_a_gpus_floor_is_the_weights_traffic(bench) -> None:
+    work = replace(bench.works.WORKS["a"], clients=3, steps=2)
+    assert bench.gpu.traffic(work, 10, "float32") == 16 * 10 * 6
+    assert bench.gpu.traffic(work, 10, "bfloat16") == 12 * 10 * 6
 
 
 def test_a_work_is_measured_and_a_missing_environment_is_named(bench, tmp_path: Path) -> None:

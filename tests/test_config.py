@@ -107,6 +107,8 @@ def test_set_changes_a_key(change, key, value) -> None:
         (changed("run.rounds", 0), "run.rounds must be at least 1, found 0"),
         (changed("run.rounds", True), "run.rounds must be a whole number, found True"),
         (changed("run.dtype", "half"), "run.dtype must be float32 or float64, found 'half'"),
+        (changed("run.compute", "bf16"), "run.compute must be 'float32', .* or 'bfloat16', found 'bf16'; did you mean"),
+        (changed("run.compute", 16), "run.compute must be a word, found 16"),
         (changed("run.init", "twos"), "run.init must be zeros, ones or random"),
         (changed("run.alone", 1), "run.alone must be true or false, found 1"),
         (changed("run.seeds", [1, 1]), "run.seeds repeats a seed"),

@@ -142,6 +142,7 @@ def _run_one(
             init=settings.init,
             eval_every=settings.eval_every,
             dtype=settings.dtype,  # pyright: ignore[reportArgumentType]
+            compute=settings.compute,  # pyright: ignore[reportArgumentType]
             resume=checkpoint if resume else None,
             checkpoint=checkpoint,
             checkpoint_every=settings.checkpoint_every,
@@ -210,6 +211,7 @@ def _alone(config: Config, seed: int, options: Options) -> Metrics:
         init=settings.init,
         eval_every=rounds,
         dtype=settings.dtype,  # pyright: ignore[reportArgumentType]
+        compute=settings.compute,  # pyright: ignore[reportArgumentType]
         devices=settings.devices,
         chunk=settings.chunk,
         store=settings.store,  # pyright: ignore[reportArgumentType]
@@ -320,6 +322,7 @@ def _write_outcome(
         "evaluated_clients": len(clients),
         "parameters": simulation.parameters,
         "dtype": simulation.dtype,
+        "compute": simulation.compute,
         "iterations": simulation.iterations,
         "bits_up": simulation.bits_up,
         "bits_down": simulation.bits_down,

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from polyfed import randomness, trees
+from polyfed.compute_type import Narrow
 
 if TYPE_CHECKING:
     from polyfed.problem import Problem
@@ -86,16 +87,16 @@ class Objective:
     """The client's own rows, padded to `longest`, where the engine has them laid out so: no pass then gathers them."""
     validation: Objective | None = None
     """f_i on the client's validation rows, where the data has any."""
+    compute: Narrow = None
+    """The type that the model computes in, where it is not that of the parameters."""
 
     def value(self, params: Any, batch: Batch | None = None) -> jax.Array:
         """f_i on a batch, or on all of the client's rows."""
-        return self._pass(self.problem.batch_loss, params, batch) + self.problem.ridge(params)
+        return self._pass(self._batch_loss, params, batch) + self.problem.ridge(params)
 
     def grad(self, params: Any, batch: Batch | None = None) -> Any:
         """The gradient of f_i on a batch, or on all of the client's rows."""
-        return trees.add(
-            self._pass(jax.grad(self.problem.batch_loss), params, batch), jax.grad(self.problem.ridge)(params)
-        )
+        return trees.add(self._pass(jax.grad(self._batch_loss), params, batch), jax.grad(self.problem.ridge)(params))
 
     def own(self, value: Any) -> Any:
         """This client's value of a hyper-parameter that is one number for all, or a vector with one for each."""
@@ -159,6 +160,9 @@ class Objective:
         positions = first + jnp.arange(count)
         inside = positions < self.size
         return Batch(self.start + jnp.where(inside, positions, self.size - 1), inside.astype(jnp.result_type(float)))
+
+    def _batch_loss(self, params: Any, examples: Examples, batch: Batch) -> jax.Array:
+        return self.problem.batch_loss(params, examples, batch, self.compute)
 
     def _pass(self, function: Callable[[Any, Examples, Batch], Any], params: Any, batch: Batch | None) -> Any:
         """A mean over a batch, or over all of the client's rows, block by block."""

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from polyfed import randomness, reference, sampled, trees
+from polyfed.compute_type import Narrow, within
 from polyfed.data import Federation, Population
 from polyfed.errors import PolyfedError
 from polyfed.losses import get_loss
@@ -151,22 +152,27 @@ class Problem:
         self._check_ids(x)
         return _cast(x), _cast(self._convert(y))
 
-    def batch_loss(self, params: Params, examples: Examples, batch: Batch) -> jax.Array:
-        """The weighted mean loss over a batch, without the ridge."""
-        outputs, targets = self.predict(params, examples, batch)
+    def batch_loss(self, params: Params, examples: Examples, batch: Batch, compute: Narrow = None) -> jax.Array:
+        """The weighted mean loss over a batch, without the ridge; `compute`: see `predict`."""
+        outputs, targets = self.predict(params, examples, batch, compute)
         assert batch.weights is not None
         return jnp.vdot(batch.weights, self.loss.value(outputs, targets)) / jnp.sum(batch.weights)
 
-    def predict(self, params: Params, examples: Examples, batch: Batch) -> tuple[jax.Array, jax.Array]:
-        """The model's outputs on a batch, and the targets; as in training where the batch has a key."""
+    def predict(
+        self, params: Params, examples: Examples, batch: Batch, compute: Narrow = None
+    ) -> tuple[jax.Array, jax.Array]:
+        """The model's outputs on a batch, and the targets; as in training where the batch has a key.
+
+        `compute`: the type that the model computes in, where it is not that of the parameters.
+        """
         x, y = examples
         if batch.rows is not None:
             x, y = x.at[batch.rows].get(mode="clip"), y.at[batch.rows].get(mode="clip")
         if x.dtype == jnp.uint8:  # images stay bytes until here
             x = x.astype(jnp.result_type(float)) / 255
         if batch.key is not None and self.model.train_apply is not None:
-            return self.model.train_apply(params, x, batch.key), y
-        return self.model.apply(params, x), y
+            return within(self.model.train_apply, compute)(params, x, batch.key), y
+        return within(self.model.apply, compute)(params, x), y
 
     def ridge(self, params: Params) -> jax.Array:
         """l2/2 |x|^2."""

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from polyfed.compute_type import narrow_type
 from polyfed.engine.participation import Bernoulli
 from polyfed.engine.streamed import STORES
 from polyfed.errors import PolyfedError, suggestion
@@ -29,6 +30,8 @@ class RunSettings:
     """"zeros", "ones" or "random"; by default zeros for linear models, random for nets"""
     dtype: str = "float32"
     """"float32" or "float64" """
+    compute: str | None = None
+    """"bfloat16": models compute in it in local training, with weights and all else in float32; by default the dtype"""
     eval_every: int = 5
     """rounds between evaluations"""
     eval_clients: int | None = None
@@ -86,6 +89,7 @@ def run_settings(section: dict[str, Any], where: str) -> RunSettings:
         raise PolyfedError(f"{where}: run.finetune_lr must be above 0, found {settings.finetune_lr}")
     if settings.dtype not in ("float32", "float64"):
         raise PolyfedError(f"{where}: run.dtype must be float32 or float64, found {settings.dtype!r}")
+    narrow_type(settings.compute, settings.dtype, f"{where}: run.compute")
     if settings.store not in STORES:
         raise PolyfedError(f"{where}: run.store must be one of {', '.join(STORES)}, found {settings.store!r}")
     if settings.init not in (None, "zeros", "ones", "random"):

@@ -15,6 +15,7 @@ from polyfed.algorithms import REGISTRY
 from polyfed.bench.compilations import compilations
 from polyfed.engine.participation import sampling
 from polyfed.engine.simulation import Simulation
+from polyfed.problem import precision
 from tests.conftest import SMALL, unequal_clients
 
 ROUNDS = 4
@@ -69,6 +70,25 @@ def test_stays_finite_and_lowers_the_objective(problem, method) -> None:
     objective = result.history["objective"]
     assert objective.iloc[-1] < objective.iloc[0]
     assert result.excluded == {}
+
+
+def test_local_work_with_products_of_16_bits_keeps_all_else_in_32(problem, method) -> None:
+    """A client's upload and state; what the server does never sees another type."""
+    simulation = Simulation(problem, method, compute="bfloat16")
+    programs, client = simulation.programs, jnp.int32(1)
+
+    @jax.jit
+    def work(method, server, data):
+        upload, state = programs.round.one(method, method.broadcast(server), data, client, client, simulation.start)
+        return upload.values, upload.weight, state
+
+    with precision("float32"):
+        lowered = work.lower(programs.method, simulation.server, programs.data)
+        found = lowered.compile()(programs.method, simulation.server, programs.data)
+    assert "bf16" in lowered.as_text()
+    real = [leaf for leaf in jax.tree.leaves(found) if jnp.issubdtype(leaf.dtype, jnp.inexact)]
+    assert {leaf.dtype.name for leaf in real} <= {"float32"}
+    assert all(np.isfinite(leaf).all() for leaf in real)
 
 
 def test_same_seed_is_bit_identical(problem, method) -> None:

@@ -33,7 +33,7 @@ def few(names: Iterable[str], *quick: str) -> list[Any]:
 
 def simulated(federation: pf.Federation, method: dict[str, Any], rounds: int = 5, **options: Any) -> Simulation:
     problem = pf.Problem(federation, pf.models.linear(), "softmax", l2=0.01)
-    found = Simulation(problem, algorithm_from(method), dtype="float64", **options)
+    found = Simulation(problem, algorithm_from(method), **{"dtype": "float64", **options})
     found.prepare()
     found.advance(rounds)
     return found
@@ -62,6 +62,15 @@ def test_a_deployed_run_equals_the_simulated_one(three, loopback, name) -> None:
     grid = loopback()
     server = grid.serve(small(name), {"participation": 2})
     assert_equal(grid, server, simulated(three, small(name), participation=2))
+
+
+@pytest.mark.deploy
+def test_sites_compute_in_the_type_that_the_server_asks_for(three, loopback) -> None:
+    types: dict[str, Any] = {"dtype": "float32", "compute": "bfloat16"}
+    found = loopback().serve(small("fedavg"), {"rounds": 2, **types}).params["w"]
+    expected, exact = (simulated(three, small("fedavg"), 2, **given) for given in (types, {"dtype": "float32"}))
+    np.testing.assert_allclose(found, expected.global_params["w"], atol=1e-6)
+    assert np.abs(found - exact.global_params["w"]).max() > 1e-5
 
 
 FEDERATED: dict[str, dict[str, Any]] = {

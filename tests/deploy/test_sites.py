@@ -67,6 +67,7 @@ def test_a_mistake_in_a_sites_config_is_named(project, tmp_path, old, new, said)
         ("federation", {"minimal": 2}, "unknown key 'minimal'"),
         ("problem", {"loss": None}, "problem.loss is missing"),
         ("run", {"eval_every": 2}, "unknown key 'eval_every'"),
+        ("run", {"compute": "bfloat16"}, "run.compute = 'bfloat16' goes with dtype 'float32', found dtype 'float64'"),
         ("algorithm", {"name": "scaflix"}, "unknown algorithm 'scaflix'"),
     ],
 )

@@ -144,7 +144,7 @@ class Coordinator:
         plan = self.plan
         method = own_method(self.method, place)
         stages = tuple(stage.name for stage in plan.stages)
-        shared = (plan.problem, self.kind, self.longest, plan.seed, plan.init, plan.dtype, stages)
+        shared = (plan.problem, self.kind, self.longest, plan.seed, plan.init, plan.dtype, plan.compute, stages)
         return Terms(plan.run, site, method, *shared)
 
     # The server's own state.
@@ -294,6 +294,7 @@ class Coordinator:
             "seed": plan.seed,
             "init": plan.init,
             "dtype": plan.dtype,
+            "compute": plan.compute,
         }
 
     def _keep(self) -> None:

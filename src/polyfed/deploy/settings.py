@@ -23,7 +23,7 @@ from polyfed.run_settings import run_settings
 
 SERVER_SECTIONS = ("federation", "problem", "algorithm", "run")
 SITE_SECTIONS = ("site", "data", "columns", "allow")
-RUN_KEYS = ("rounds", "participation", "seed", "init", "dtype")
+RUN_KEYS = ("rounds", "participation", "seed", "init", "dtype", "compute")
 PORT = 8443
 OWN = "(site)"
 """The client column that a table of one site gets."""

@@ -13,6 +13,7 @@ import numpy as np
 
 import polyfed
 from polyfed.algorithms.base import Algorithm, get_algorithm
+from polyfed.compute_type import Compute
 from polyfed.deploy.stages import STAGES, Stage
 from polyfed.errors import PolyfedError, suggestion
 from polyfed.models import MODELS
@@ -37,6 +38,7 @@ class Plan:
     seed: int = 0
     init: str | None = None
     dtype: DType = "float32"
+    compute: Compute | None = None
     stages: tuple[Stage, ...] = ()
 
     @property
@@ -60,6 +62,7 @@ class Terms:
     seed: int
     init: str | None
     dtype: DType
+    compute: Compute | None = None
     stages: tuple[str, ...] = field(default=())
 
     def to_json(self) -> str:

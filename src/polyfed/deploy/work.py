@@ -11,6 +11,7 @@ import numpy as np
 
 from polyfed import trees
 from polyfed.algorithms.base import Algorithm, Server, State
+from polyfed.compute_type import narrow_type
 from polyfed.data import Federation
 from polyfed.deploy.terms import Terms, architecture
 from polyfed.engine.devices import layout
@@ -48,7 +49,8 @@ class SiteWork:
             self.method = as_traced(terms.method)
             place = layout(1, 1)
             data, splits = resident(self.problem, place, terms.seed, in_blocks=False)
-            self.programs = Programs(self.problem, self.method, place, sampling(1.0, 1), 1, data, splits)
+            narrow = narrow_type(terms.compute, terms.dtype)
+            self.programs = Programs(self.problem, self.method, place, sampling(1.0, 1), 1, data, splits, narrow)
             bounds = self.programs.round.longest
             self.programs.round = replace(self.programs.round, longest=bounds._replace(train=terms.longest))
             params = self.problem.init(terms.init, terms.seed)

@@ -90,7 +90,7 @@ class Measure:
     def _tuned(self, round: Round, params: Tree, client: jax.Array, data: Data, rate: Any) -> Tree:
         assert self.finetune is not None
         tune = self.finetune
-        f = round.objective(data, client, 0)
+        f = round.exact.objective(data, client, 0)
         key = randomness.client_key(randomness.purpose_key(data.seed, Purpose.FINETUNE), data.client_ids[client])
 
         def step(x: Tree, batch: Batch | None) -> Tree:
@@ -125,7 +125,7 @@ def deployed(round: Round, method: Algorithm, server: Server, state: State, clie
     if not method.deploys_adapted and method.refine is None:
         return method.personal(server, state)
     key = randomness.client_key(randomness.purpose_key(data.seed, Purpose.FINETUNE), data.client_ids[client])
-    f = round.objective(data, client, 0)
+    f = round.exact.objective(data, client, 0)
     model = method.adapt(server, f, key) if method.deploys_adapted else method.personal(server, state)
     return model if method.refine is None else method.refine(model, f, key)
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from polyfed import hosts, trees
 from polyfed.algorithms.base import Algorithm, Server, State
+from polyfed.compute_type import Narrow
 from polyfed.engine import store
 from polyfed.engine.devices import (
     BATCH_BYTES,
@@ -54,6 +55,7 @@ class Programs:
     chunk: int | None
     data: Data
     splits: dict[str, Shard]
+    compute: Narrow = None
     compile_seconds: float = 0.0
     _sums: Any = None
     """The shapes of a device's sums."""
@@ -68,7 +70,7 @@ class Programs:
         read = example * min(bounds.train, BLOCK if batch == "full" else int(batch))
         slots = -(-self.sampling.capacity // self.layout.devices)
         chunk = self._chunk(slots, numbers, read, CHUNK_BYTES if batch == "full" else BATCH_BYTES)
-        self.round = Round(self.problem, self.layout, self.sampling, chunk, bounds)
+        self.round = Round(self.problem, self.layout, self.sampling, chunk, bounds, self.compute)
         self.measured_rows = most = max(1, EVAL_BYTES // max(1, made))
         longest = {name: min(most, int(np.max(self.problem.federation.split(name).sizes))) for name in self.splits}
         read = example * min(EVAL_BLOCK, max(longest.values()))
@@ -103,7 +105,7 @@ class Programs:
         data = self.data if data is None else data
         arguments = (self.method, clients, states, data)
         specs = (SAME, BY_CLIENT, BY_CLIENT, laid_out(data))
-        return self.compiled(("prepare", self.round), self.round.prepare, specs, BY_CLIENT, arguments)(*arguments)
+        return self.compiled(("prepare", self.round.exact), self.round.prepare, specs, BY_CLIENT, arguments)(*arguments)
 
     def measure(
         self,
@@ -124,7 +126,7 @@ class Programs:
         data, splits = self.data if data is None else data, self.splits if splits is None else splits
         arguments = (self.method, server, clients, states, data, splits, rate)
         program = self.compiled(
-            ("measure", self.round, self.measure_chunk, finetune, on_test),
+            ("measure", self.round.exact, self.measure_chunk, finetune, on_test),
             measure,
             (SAME, SAME, BY_CLIENT, BY_CLIENT, laid_out(data), splits_laid_out(data, splits), SAME),
             BY_CLIENT,
@@ -144,8 +146,8 @@ class Programs:
         data = self.data if data is None else data
         arguments = (self.method, server, clients, states, data)
         specs = (SAME, SAME, BY_CLIENT, BY_CLIENT, laid_out(data))
-        program = self.compiled(("personal", self.round, self.measure_chunk), everyone, specs, BY_CLIENT, arguments)
-        return program(*arguments)
+        name = ("personal", self.round.exact, self.measure_chunk)
+        return self.compiled(name, everyone, specs, BY_CLIENT, arguments)(*arguments)
 
     def own_share(self, clients: jax.Array, states: State) -> Any:
         """The share of each of these clients' own model in what it deploys."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
 
@@ -19,6 +19,7 @@ from jax.flatten_util import ravel_pytree
 
 from polyfed import randomness, trees
 from polyfed.algorithms.base import Algorithm, Server, State, Total, Upload
+from polyfed.compute_type import Narrow
 from polyfed.engine import store
 from polyfed.engine.devices import AXIS, DEVICES, HOSTS, Layout
 from polyfed.engine.participation import Sampling
@@ -43,6 +44,13 @@ class Round:
     sampling: Sampling
     chunk: int
     longest: Longest
+    compute: Narrow = None
+    """The type that models compute in during rounds, where it is not that of the parameters."""
+
+    @property
+    def exact(self) -> Round:
+        """The same with all in the parameters' type: for what clients do before and after the rounds."""
+        return replace(self, compute=None)
 
     @property
     def slots(self) -> int:
@@ -214,9 +222,9 @@ class Round:
                 number,
                 shared,
             )
-            validation = Objective(self.problem, held.examples, *place)
+            validation = Objective(self.problem, held.examples, *place, compute=self.compute)
         place = (start, size, self.longest.train, data.number(client), number, shared)
-        return Objective(self.problem, data.train.examples, *place, block, validation)
+        return Objective(self.problem, data.train.examples, *place, block, validation, self.compute)
 
     def prepare(self, method: Algorithm, clients: jax.Array, states: State, data: Data) -> State:
         """What these clients do alone before the first round."""
@@ -232,7 +240,7 @@ class Round:
         """One client's state after what it does alone before the first round."""
         assert method.prepare is not None
         shared = randomness.purpose_key(data.seed, Purpose.PREPARE)
-        f = self.objective(data, client, 0, block)
+        f = self.exact.objective(data, client, 0, block)
         new = method.prepare(state, f, randomness.client_key(shared, data.client_ids[client]))
         return trees.where(trees.finite(new), new, state)
 

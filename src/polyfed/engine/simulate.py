@@ -18,6 +18,7 @@ import numpy as np
 
 from polyfed import fairness, hosts
 from polyfed.algorithms.base import Algorithm
+from polyfed.compute_type import Compute
 from polyfed.engine import checkpoint as checkpoints
 from polyfed.engine.measure import FineTune
 from polyfed.engine.result import Result
@@ -46,6 +47,7 @@ def simulate(
     init: Init = None,
     eval_every: int = 1,
     dtype: DType = "float32",
+    compute: Compute | None = None,
     resume: str | Path | None = None,
     checkpoint: str | Path | None = None,
     checkpoint_every: int | None = None,
@@ -62,6 +64,8 @@ def simulate(
     `participation`: 1.0 all clients, a share below 1, a number of clients, or `Bernoulli(q)`.
     `init`: "zeros", "ones", "random" or parameters; by default what the model says (linear models start at zero).
     `eval_every`: rounds between evaluations; the last round is always evaluated.
+    `compute`: "bfloat16" computes the model in local training with numbers of 16 bits, forward and backward; weights,
+    steps, what travels, losses and metrics stay float32. By default all is in the dtype.
     `checkpoint`: a folder to write checkpoints to, every `checkpoint_every` rounds, on Ctrl-C and at the end.
     `resume`: such a folder to go on from, with results that are the same to the last bit.
     `finetune`: also evaluate the global model after each client has fine-tuned it.
@@ -84,6 +88,7 @@ def simulate(
         seed=seed,
         init=init,
         dtype=dtype,
+        compute=compute,
         devices=devices,
         chunk=chunk,
         adapt_on_test=adapt_on_test,
@@ -92,7 +97,7 @@ def simulate(
         folder=None if checkpoint is None else Path(checkpoint),
     )
     identity = (
-        run_identity(problem, simulation.method, participation, seed, init, dtype)
+        run_identity(problem, simulation.method, participation, seed, init, dtype, simulation.compute)
         if resume or checkpoint or simulation.layout.hosts > 1
         else {}
     )
@@ -257,7 +262,13 @@ def _resumed(simulation: Simulation, folder: Path, identity: dict[str, Any]) -> 
 
 
 def run_identity(
-    problem: Problem, algorithm: Algorithm, participation: Any, seed: int, init: Init, dtype: str
+    problem: Problem,
+    algorithm: Algorithm,
+    participation: Any,
+    seed: int,
+    init: Init,
+    dtype: str,
+    compute: str | None = None,
 ) -> dict[str, Any]:
     """What a run is, in words: two runs with the same identity give the same numbers."""
     hyper = {name: _plain(value) for name, value in vars(algorithm).items()}
@@ -272,7 +283,7 @@ def run_identity(
         "participation": _plain(participation),
         "seed": seed,
         "init": start,
-        "dtype": dtype,
+        "dtype": dtype if compute in (None, dtype) else f"{dtype}, computed in {compute}",
     }
 
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from polyfed import hosts, randomness, trees
 from polyfed.algorithms.base import Algorithm, State
+from polyfed.compute_type import Compute, narrow_type
 from polyfed.data import Population
 from polyfed.engine.checkpoint import Snapshot
 from polyfed.engine.devices import SAME, layout
@@ -45,6 +46,7 @@ class Simulation:
         seed: int = 0,
         init: Init = None,
         dtype: DType = "float32",
+        compute: Compute | None = None,
         devices: int | Sequence[Any] | None = None,
         chunk: int | None = None,
         adapt_on_test: bool = False,
@@ -52,7 +54,7 @@ class Simulation:
         folder: Path | None = None,
         eval_clients: int | None = None,
     ) -> None:
-        """`store`, `eval_clients`: see `simulate`; `folder`: where states that are kept on disk go."""
+        """`compute`, `store`, `eval_clients`: see `simulate`; `folder`: where states that are kept on disk go."""
         if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**32:
             raise PolyfedError(f"seed must be a whole number from 0 to 2^32 - 1, found {seed!r}")
         method.check()
@@ -63,6 +65,8 @@ class Simulation:
             raise PolyfedError("adapt_on_test needs test rows of every client, and some have none")
         self.problem, self.method, self.seed, self.adapt_on_test = problem, method, seed, adapt_on_test
         self.dtype: DType = dtype
+        narrow = narrow_type(compute, dtype)
+        self.compute: Compute = narrow or dtype
         self.sampling = sampling(participation, len(problem))
         self.layout = layout(len(problem), devices)
         self.round = self.iterations = self.bits_up = self.bits_down = self.empty_rounds = 0
@@ -82,7 +86,7 @@ class Simulation:
                 data, splits = jax.tree.map(lambda leaf: self.layout.placed(np.asarray(leaf), SAME), found)
             else:
                 data, splits = resident(problem, self.layout, seed, in_blocks)
-            self.programs = Programs(problem, traced, self.layout, self.sampling, chunk, data, splits)
+            self.programs = Programs(problem, traced, self.layout, self.sampling, chunk, data, splits, narrow)
             self.parameters = trees.count(params)
             server = traced.init_server(params)
             self._residence: Residence

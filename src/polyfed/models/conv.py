@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from polyfed.compute_type import like_weights, widened
 from polyfed.errors import PolyfedError
 from polyfed.models import checks
 from polyfed.models.base import Model
@@ -70,7 +71,7 @@ class Convolutional:
 
         def features(layers: list[Layer], x: jax.Array, block: Block | None = (1, 1)) -> jax.Array:
             for layer, size in zip(layers, self.pool, strict=True):
-                x = convolve(x, layer["w"], self.padding, block) + layer["b"]
+                x = widened(convolve(x, layer["w"], self.padding, block)) + layer["b"]
                 x = max_pool(activation(x), size) if self.activation == "gelu" else activation(max_pool(x, size))
             return x.reshape(x.shape[0], -1)
 
@@ -119,6 +120,7 @@ def convolve(x: jax.Array, w: jax.Array, padding: str = "valid", block: Block | 
     the same.
     """
     high, across = w.shape[:2]
+    x = like_weights(x, w)
     if padding == "same":
         x = jnp.pad(x, ((0, 0), ((high - 1) // 2, high // 2), ((across - 1) // 2, across // 2), (0, 0)))
     return _by_blocks(x, w, block or best_block(x.shape, w.shape))

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from polyfed.compute_type import like_weights, widened
 from polyfed.errors import PolyfedError
 from polyfed.models import checks
 from polyfed.models.base import Model
@@ -90,7 +91,8 @@ def lstm_layer(layer: Layer, x: jax.Array) -> jax.Array:
     What the inputs add to the gates is one matrix product over all times; the scan does the rest.
     """
     length, rows, inputs = x.shape
-    gates = x.reshape(length * rows, inputs) @ layer["w"][:inputs] + layer["b"]
+    found = like_weights(x, layer["w"]).reshape(length * rows, inputs) @ layer["w"][:inputs]
+    gates = widened(found) + layer["b"]
     return _recur(gates.reshape(length, rows, -1), layer["w"][inputs:])
 
 
@@ -100,6 +102,8 @@ def _recur(gates: jax.Array, w: jax.Array) -> jax.Array:
 
     It keeps the gates instead of computing them again, and takes w's gradient as one matrix product over all times
     instead of a sum in the loop: on a CPU the step is 1.5 times as fast as by plain differentiation of the scan.
+
+    Where w is of 16 bits, so are h and what is multiplied; gates and cells are not.
     """
     return _forward(gates, w)[0]
 
@@ -109,16 +113,16 @@ def _forward(gates: jax.Array, w: jax.Array) -> tuple[jax.Array, Saved]:
 
     def step(carry: tuple[jax.Array, jax.Array], gates: jax.Array) -> tuple[tuple[jax.Array, jax.Array], Saved]:
         h, c = carry
-        z = gates + h @ w
+        z = gates + widened(h @ w)
         opened, candidate = jax.nn.sigmoid(z[:, : 3 * hidden]), jnp.tanh(z[:, 3 * hidden :])
         into, keep, out = jnp.split(opened, 3, axis=1)
         new = keep * c + into * candidate
         shown = jnp.tanh(new)
-        h = out * shown
+        h = like_weights(out * shown, w)
         return (h, new), (h, c, shown, opened, candidate)
 
     zero = jnp.zeros((gates.shape[1], hidden), gates.dtype)
-    h, *saved = lax.scan(step, (zero, zero), gates)[1]
+    h, *saved = lax.scan(step, (like_weights(zero, w), zero), gates)[1]
     return h, (h, *saved, w)
 
 
@@ -130,16 +134,16 @@ def _backward(saved: Saved, dh: jax.Array) -> tuple[jax.Array, jax.Array]:
         from_later, dc = carry
         c, shown, opened, candidate, dh = given
         into, keep, out = jnp.split(opened, 3, axis=1)
-        dh = dh + from_later
+        dh = widened(dh) + from_later
         dc = dc + dh * out * (1 - shown * shown)
         dopened = jnp.concatenate([dc * candidate, dc * c, dh * shown], axis=1) * opened * (1 - opened)
         dz = jnp.concatenate([dopened, dc * into * (1 - candidate * candidate)], axis=1)
-        return (dz @ back, dc * keep), dz
+        return (widened(like_weights(dz, w) @ back), dc * keep), dz
 
-    zero = jnp.zeros(h.shape[1:], h.dtype)
+    zero = widened(jnp.zeros(h.shape[1:], h.dtype))
     dz = lax.scan(step, (zero, zero), (*rest, dh), reverse=True)[1]
-    before = jnp.concatenate([zero[None], h[:-1]])
-    return dz, before.reshape(-1, hidden).T @ dz.reshape(-1, 4 * hidden)
+    before = jnp.concatenate([like_weights(zero, w)[None], h[:-1]])
+    return dz, before.reshape(-1, hidden).T @ like_weights(dz, w).reshape(-1, 4 * hidden)
 
 
 _recur.defvjp(_forward, _backward)

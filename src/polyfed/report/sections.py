@@ -193,7 +193,8 @@ def configs(methods: Sequence[Method]) -> str:
         for run in method.runs:
             counts = [(run.summary.get(key), key) for key in ("rounds", "parameters")]
             facts = [f"seed {run.seed}", *(f"{number:,} {key}" for number, key in counts if isinstance(number, int))]
-            facts += [str(run.summary["dtype"])] if run.summary.get("dtype") else []
+            types = [run.summary[key] for key in ("dtype", "compute") if run.summary.get(key)]
+            facts += [" with products in ".join(dict.fromkeys(types))] if types else []
             summary = f"{swatch(i)}{escape(method.label)} <small>{escape(' · '.join(facts))}</small>"
             text = escape(as_toml(run.config).strip())
             blocks.append(f'<details data-method="{i}"><summary>{summary}</summary><pre>{text}</pre></details>')

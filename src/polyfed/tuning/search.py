@@ -17,6 +17,7 @@ import numpy as np
 
 from polyfed.algorithms import Local
 from polyfed.algorithms.base import Algorithm, get_algorithm
+from polyfed.compute_type import Compute
 from polyfed.config import Config, Method, hyper_parameter, read_config
 from polyfed.data import Federation
 from polyfed.engine.simulate import run_identity, simulate
@@ -54,6 +55,7 @@ def tune(
     participation: Any = 1.0,
     init: Init = None,
     dtype: DType = "float32",
+    compute: Compute | None = None,
     folder: str | Path | None = None,
     resume: bool = False,
     progress: Progress | None = None,
@@ -72,7 +74,8 @@ def tune(
         settings = {"budget": budget, "rounds": rounds, "search": search, "seed": seed}
         kinds = {label: type(method.algorithm) for label, method in chosen.items()}
         plan = tune_plan({**settings, "space": spaces or {}}, kinds, "tune")
-        run: Any = RunSettings(rounds=rounds or 100, participation=participation, seed=seed, init=init, dtype=dtype)  # pyright: ignore[reportArgumentType]
+        numbers: Any = {"init": init, "dtype": dtype, "compute": compute}
+        run = RunSettings(rounds=rounds or 100, participation=participation, seed=seed, **numbers)
         config = Config({}, {}, list(chosen.values()), run, "tune", _problem=what)
     else:
         config, plan = what, what.tune
@@ -133,7 +136,7 @@ class Bench:
         finetune = self.config.finetune(algorithm) if method.finetune else None
         if method.finetune and finetune is None:
             raise PolyfedError(f"{self.config.where}: '{method.label}' asks for fine-tuning, but nothing is fine-tuned")
-        identity = run_identity(self.problem, algorithm, participation, seed, run.init, run.dtype)  # pyright: ignore
+        identity = run_identity(self.problem, algorithm, participation, seed, run.init, run.dtype, run.compute)  # pyright: ignore
         extra = {"rounds": rounds, "finetune": None if finetune is None else asdict(finetune)}
         key = _digest({**identity, **extra})
         if key in self.journal.done:
@@ -152,6 +155,7 @@ class Bench:
                 init=run.init,  # pyright: ignore[reportArgumentType]
                 eval_every=rounds,
                 dtype=run.dtype,  # pyright: ignore[reportArgumentType]
+                compute=run.compute,  # pyright: ignore[reportArgumentType]
                 devices=run.devices,
                 chunk=run.chunk,
                 store=run.store,  # pyright: ignore[reportArgumentType]
