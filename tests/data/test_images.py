@@ -205,6 +205,10 @@ def test_cifars_records_become_height_width_colour(tmp_path, monkeypatch):
         for colour in range(3):
             np.testing.assert_array_equal(federation.train.x[row, :, :, colour], pixels[row // 4, row % 4, colour])
     assert federation.label_names[6] == "frog"
+    thinned = data.load("cifar10", partition="contiguous", clients=2, validation=0, test=0, every=3)
+    np.testing.assert_array_equal(thinned.train.y, labels.ravel()[::3])
+    with pytest.raises(PolyfedError, match="every must be a whole number"):
+        data.load("cifar10", partition="contiguous", clients=2, every=0)
     (folder / "data_batch_3.bin").write_bytes(records(labels[0], pixels[0])[:-5])
     with pytest.raises(PolyfedError, match=r"data_batch_3.bin: has 12,287 bytes, expected a multiple of 3073"):
         data.load("cifar10")
