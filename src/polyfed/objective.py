@@ -96,7 +96,8 @@ class Objective:
 
     def grad(self, params: Any, batch: Batch | None = None) -> Any:
         """The gradient of f_i on a batch, or on all of the client's rows."""
-        return trees.add(self._pass(jax.grad(self._batch_loss), params, batch), jax.grad(self.problem.ridge)(params))
+        loss = self._pass(jax.grad(self._batch_loss), params, batch)
+        return trees.tied(trees.add(loss, jax.grad(self.problem.ridge)(params)))
 
     def own(self, value: Any) -> Any:
         """This client's value of a hyper-parameter that is one number for all, or a vector with one for each."""

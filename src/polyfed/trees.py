@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 Tree = Any
 """A pytree of arrays: parameters, gradients, states."""
@@ -27,6 +28,23 @@ def scale(factor: Any, a: Tree) -> Tree:
 def descend(a: Tree, step: Any, direction: Tree) -> Tree:
     """a - step * direction."""
     return jax.tree.map(lambda x, d: x - step * d, a, direction)
+
+
+def tied(a: Tree, *others: Any) -> Tree:
+    """a, of which nothing is there before all of it is, and all of the others.
+
+    On a CPU, XLA updates weights in place only where it sees that whatever reads them comes before; else every step
+    copies them. A gradient whose parts wait for each other shows it: each has 0 times a number of the others added.
+    """
+
+    def waiting(a: Tree, others: Any) -> Tree:
+        seen = [jnp.ravel(leaf)[0] for leaf in jax.tree.leaves((a, others)) if leaf.size]
+        zero = 0 * lax.stop_gradient(sum(seen[1:], seen[0]))
+        return jax.tree.map(lambda leaf: leaf + zero.astype(leaf.dtype), a)
+
+    if len(jax.tree.leaves((a, others))) < 2:
+        return a
+    return lax.platform_dependent(a, others, cpu=waiting, default=lambda a, _: a)
 
 
 def mix(weight: Any, a: Tree, b: Tree) -> Tree:

@@ -44,6 +44,8 @@ def test_a_size_nearby_that_leaves_no_last_chunk_to_fill_is_taken() -> None:
     assert chunk_size(10, 203_532, 1, cpu) == 2  # 4 would run 12
     assert chunk_size(10, 101_770, 1, cpu) == 5  # 9 would run 18
     assert chunk_size(5, 203_532, 1, cpu) == 5  # 4 would run 8
+    assert chunk_size(50, 2_000_000, 1, cpu) == 2
+    assert chunk_size(5, 2_000_000, BATCH_BYTES + 1, cpu, most_bytes=BATCH_BYTES) == 1  # 2 would run 6
     assert chunk_size(7, 250_000, 1, cpu) == 4
     for clients in range(1, 40):
         for numbers in (90_000, 240_000, 600_000):

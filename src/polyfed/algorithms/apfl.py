@@ -16,7 +16,7 @@ from polyfed.errors import PolyfedError
 from polyfed.mixing import RULES
 from polyfed.objective import Batch, Batching, Objective
 from polyfed.schedules import Decay, InverseStep, Schedule, at
-from polyfed.trees import Tree, add, descend, dot, mix, scale, subtract, where, zeros_like
+from polyfed.trees import Tree, add, descend, dot, mix, scale, subtract, tied, where, zeros_like
 
 if TYPE_CHECKING:
     from polyfed.problem import Problem
@@ -141,13 +141,14 @@ class APFL(Algorithm):
             t = f.round * self.local_steps + walk.done + 1
             lr = at(self.lr, f.round, t)
             gradient = f.grad(mix(walk.alpha, walk.own, walk.copy), batch)
-            copy = descend(walk.copy, lr, f.grad(walk.copy, batch))  # (6)
-            own = descend(walk.own, lr * walk.alpha, gradient)  # (7): the chain rule brings alpha_i
             alpha = walk.alpha  # (10), at the models before the step
             if self.adaptive == "step":
                 alpha = self._mixing(walk, gradient, f, t)
             elif self.adaptive == "round":
                 alpha = lax.cond(walk.done == 0, lambda: self._mixing(walk, gradient, f, t), lambda: alpha)
+            gradient = tied(gradient, alpha)
+            copy = descend(walk.copy, lr, tied(f.grad(walk.copy, batch), gradient))  # (6)
+            own = descend(walk.own, lr * walk.alpha, gradient)  # (7): the chain rule brings alpha_i
             return Walk(copy, own, alpha, walk.done + 1, self._summed(walk.sums, copy, own, t))
 
         start = Walk(w, state.own, state.alpha, jnp.zeros((), jnp.int32), sums)

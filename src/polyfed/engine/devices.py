@@ -203,14 +203,16 @@ def chunk_size(
         if not isinstance(chosen, int) or chosen < 1:
             raise PolyfedError(f"chunk must be a whole number, at least 1, found {chosen!r}")
         return min(chosen, clients)
+    few = 2
     if device.platform == "cpu":
+        few = 1 if example_bytes > most_bytes else 2  # where one client's examples leave the cache, two gain nothing
         target = min(CHUNK_NUMBERS // max(1, numbers), most_bytes // max(1, example_bytes))
-        target = min(clients, max(2, target))
+        target = min(clients, max(few, target))
         most = min(clients, target + target // 4)
     else:
         memory = (device.memory_stats() or {}).get("bytes_limit", 16 << 30)
         target = most = min(clients, max(2, memory // ACCELERATOR_SHARE // max(1, 16 * numbers + 4 * example_bytes)))
-    least = min(target, max(2, ceil(target / 2)))
+    least = min(target, max(few, ceil(target / 2)))
 
     def waste(size: int) -> tuple[int, bool, int]:
         """The last chunk is filled up with clients that count for nothing; then, rather less than more than wanted."""
