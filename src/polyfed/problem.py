@@ -167,7 +167,7 @@ class Problem:
         """
         x, y = examples
         if batch.rows is not None:
-            x, y = x.at[batch.rows].get(mode="clip"), y.at[batch.rows].get(mode="clip")
+            x, y = (part.at[batch.rows].get(mode="promise_in_bounds") for part in (x, y))
         if x.dtype == jnp.uint8:  # images stay bytes until here
             x = x.astype(jnp.result_type(float)) / 255
         if batch.key is not None and self.model.train_apply is not None:
