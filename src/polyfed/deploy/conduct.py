@@ -34,6 +34,8 @@ class Ledger:
     bits_up: int = 0
     bits_down: int = 0
     seconds: float = 0.0
+    epsilon: float | None = None
+    """the privacy spent, where the run has any"""
 
     def count(self, what: dict[str, int], site: str) -> None:
         what[site] = what.get(site, 0) + 1

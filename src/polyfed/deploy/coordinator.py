@@ -21,6 +21,7 @@ from polyfed.deploy.conduct import Conduct, Ledger, Progress
 from polyfed.deploy.exchange import Sites, about
 from polyfed.deploy.facts import Outline, Wanted, blank_federation, merged_kind
 from polyfed.deploy.kept import NEVER
+from polyfed.deploy.private import Guard
 from polyfed.deploy.stages import Moment
 from polyfed.deploy.terms import Plan, Terms, method_to_json, own_method
 from polyfed.deploy.wire import Refused
@@ -35,6 +36,7 @@ from polyfed.errors import PolyfedError
 from polyfed.files import write_text
 from polyfed.newcomers import trained
 from polyfed.newcomers.fitting import DataKind
+from polyfed.privacy import centre_of, resolved
 from polyfed.problem import Problem, precision
 from polyfed.trees import Tree
 
@@ -54,6 +56,8 @@ class Coordinator:
         self.sites = Sites(grid, plan.sites, self.conduct.poll)
         self.ledger = Ledger()
         plan.method.check()
+        self.sampling = sampling(plan.participation, len(plan.sites))
+        self.guard = None if plan.privacy is None else Guard(plan.privacy, self.sampling)
 
     def run(self) -> None:
         """All rounds, then the end: every site settles its state and gets the trained server."""
@@ -74,7 +78,9 @@ class Coordinator:
         kept = self.folder / "facts.json"
         known: dict[str, dict[str, Any]] = json.loads(kept.read_text()) if kept.exists() else {}
         if set(known) != set(self.plan.sites):
-            known = self._gather(facts.Request(facts.ALWAYS, self.plan.problem["loss"], self.plan.problem))
+            private = self.guard is not None
+            request = facts.Request(facts.ALWAYS, self.plan.problem["loss"], self.plan.problem, private=private)
+            known = self._gather(request)
         kept_back: PolyfedError | None = None
         while True:
             self._outline(known)
@@ -82,7 +88,9 @@ class Coordinator:
                 self.outline.model = dataclasses.replace(self.outline.model, design=None)
             try:
                 self.method = self.plan.method
-                if self.method.resolve is not None:
+                if self.guard is not None:
+                    self.method = resolved(self.method, self.outline)
+                elif self.method.resolve is not None:
                     self.method = self.method.resolve(self.outline)
                 break
             except Wanted as wanted:
@@ -144,7 +152,8 @@ class Coordinator:
         plan = self.plan
         method = own_method(self.method, place)
         stages = tuple(stage.name for stage in plan.stages)
-        shared = (plan.problem, self.kind, self.longest, plan.seed, plan.init, plan.dtype, stages)
+        clip = None if plan.privacy is None else plan.privacy.clip
+        shared = (plan.problem, self.kind, self.longest, plan.seed, plan.init, plan.dtype, stages, clip)
         return Terms(plan.run, site, method, *shared)
 
     # The server's own state.
@@ -155,8 +164,8 @@ class Coordinator:
         problem = Problem(one_row, plan.architecture, plan.problem["loss"], plan.problem.get("l2", 0.0))
         place = layout(count, 1)
         data, splits = resident(problem, place, plan.seed, in_blocks=False)
-        chosen = sampling(plan.participation, count)
-        self.programs = Programs(problem, as_traced(self.method), place, chosen, None, data, splits)
+        privacy = None if self.guard is None else self.guard.compiled
+        self.programs = Programs(problem, as_traced(self.method), place, self.sampling, None, data, splits, privacy)
         params = problem.init(plan.init, plan.seed)
         self.server = self.programs.everywhere(self.programs.method.init_server(params))
         start = jax.tree.map(np.asarray, self.programs.method.init_client(params))
@@ -172,9 +181,7 @@ class Coordinator:
     def _round(self) -> None:
         """One round: those who answer in time are in it, if they are enough."""
         begun, number = time.perf_counter(), self.ledger.round
-        with precision(self.plan.dtype):
-            clients, taken = self.programs.cohort(number)
-        cohort = [self.plan.sites[place] for place in np.sort(clients[taken])]
+        cohort = [self.plan.sites[place] for place in self._places(number)]
         broadcast = wire.as_record(wire.named(self.broadcast))
         uploads: dict[str, Sums] = {}
 
@@ -212,13 +219,23 @@ class Coordinator:
         if self.progress is not None:
             self.progress(self.ledger, [site for site in cohort if site in uploads])
 
+    def _places(self, number: int) -> np.ndarray:
+        """Who takes part: by the run's seed, as in the simulator, or by lot where sites must not know it."""
+        drawn = None if self.guard is None else self.guard.cohort()
+        if drawn is not None:
+            return drawn
+        with precision(self.plan.dtype):
+            clients, taken = self.programs.cohort(number)
+        return np.sort(clients[taken])
+
     def _content(self, site: str, number: int, cohort: list[str], broadcast: Any) -> RecordDict:
         counted = self.ledger.counted.get(site, NEVER)
         found = RecordDict({"broadcast": broadcast})
         if self.method.absorb is not None and counted not in (NEVER, number - 1):
             found["absorb"] = wire.as_record(wire.named(self.backlog[counted]))
+        told = "\n".join(cohort) if self.plan.stages else ""  # nobody else needs to know who else is asked
         found["about"] = ConfigRecord(
-            {"terms": self.terms[site].to_json(), "round": number, "counted": counted, "cohort": "\n".join(cohort)}
+            {"terms": self.terms[site].to_json(), "round": number, "counted": counted, "cohort": told}
         )
         self.ledger.bits_down += sum(_bits(record) for record in found.array_records.values())
         return found
@@ -242,6 +259,8 @@ class Coordinator:
         if not given["good"]:
             raise Refused("its update is not finite")
         values, weight = self._like.values, np.asarray(given["weight"], self._like.weight.dtype)
+        centre = None if self.guard is None else self._centre
+        values = values if centre is None else centre
         if "upload" in reply.array_records:
             record = reply.array_records["upload"]
             self.ledger.bits_up += _bits(record)
@@ -252,8 +271,16 @@ class Coordinator:
         leaves = [leaf for leaf in jax.tree.leaves(values) if np.issubdtype(leaf.dtype, np.inexact)]
         if not all(np.isfinite(leaf).all() for leaf in (*leaves, weight)):
             raise Refused("its update is not finite")
+        if self.guard is not None:
+            self.guard.refuse_long(values, centre)
         one = np.ones((), self._like.uploads.dtype)
         return Sums(values, weight, one, np.zeros_like(self._like.steps), np.zeros_like(weight))  # pyright: ignore
+
+    @property
+    def _centre(self) -> Tree | None:
+        """What uploads are clipped around; None for zero."""
+        with precision(self.plan.dtype):
+            return jax.tree.map(np.asarray, centre_of(self.programs.method, self.broadcast))
 
     @property
     def _like(self) -> Any:
@@ -269,9 +296,12 @@ class Coordinator:
         moment = Moment(self.plan.run, number, self.plan.seed, tuple(cohort))
         for stage in self.plan.stages:
             sums = stage.total(sums, moment)
+        if self.guard is not None:
+            sums = self.guard.noised(sums)
+            self.ledger.epsilon = self.guard.spent(number + 1, sums.values)
         with precision(self.plan.dtype):
             placed = jax.tree.map(lambda leaf: self.programs.placed(np.asarray(leaf)[None]), sums)
-            self.server = self.programs.update(self.server, placed)[0]
+            self.server = self.programs.update(self.server, placed, number)[0]
         self.ledger.counted |= dict.fromkeys(uploads, number)
         self.ledger.round = number + 1
         if self.method.absorb is not None:
@@ -294,6 +324,7 @@ class Coordinator:
             "seed": plan.seed,
             "init": plan.init,
             "dtype": plan.dtype,
+            **({} if plan.privacy is None else {"privacy": asdict(plan.privacy)}),
         }
 
     def _keep(self) -> None:

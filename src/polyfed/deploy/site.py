@@ -65,6 +65,9 @@ class Site:
 
     def _report(self, given: ConfigRecord) -> RecordDict:
         request = facts.Request(**json.loads(str(given["request"])))
+        for name in ("metrics", "model"):
+            if request.private and getattr(self.allow, name):
+                raise Refused(f"its config lets its {name} leave, which the run's privacy does not cover")
         found = facts.report(self.federation, request)
         if set(request.facts) & set(facts.ON_REQUEST):
             if not self.allow.smoothness:
@@ -125,9 +128,9 @@ class Site:
         save_tree(place / "personal.safetensors", model)
         write_text(place / "metrics.json", json.dumps(metrics, indent=1) + "\n")
         reply = RecordDict({"about": ConfigRecord({"site": self.name, "fingerprint": terms.fingerprint})})
-        if self.allow.metrics:
+        if self.allow.metrics and terms.clip is None:
             reply.config_records["about"]["metrics"] = json.dumps(metrics)
-        if self.allow.model:
+        if self.allow.model and terms.clip is None:
             reply["model"] = wire.as_record(named(model))
         return reply
 

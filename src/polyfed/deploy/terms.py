@@ -18,6 +18,7 @@ from polyfed.errors import PolyfedError, suggestion
 from polyfed.models import MODELS
 from polyfed.newcomers.fitting import DataKind
 from polyfed.newcomers.trained import from_json, to_json
+from polyfed.privacy import Privacy
 from polyfed.problem import DType
 
 
@@ -38,6 +39,7 @@ class Plan:
     init: str | None = None
     dtype: DType = "float32"
     stages: tuple[Stage, ...] = ()
+    privacy: Privacy | None = None
 
     @property
     def architecture(self) -> Any:
@@ -61,6 +63,8 @@ class Terms:
     init: str | None
     dtype: DType
     stages: tuple[str, ...] = field(default=())
+    clip: float | None = None
+    """the longest upload that privacy allows; None without privacy"""
 
     def to_json(self) -> str:
         plain = {**vars(self), "method": method_to_json(self.method), "kind": vars(self.kind)}

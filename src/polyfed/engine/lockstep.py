@@ -195,6 +195,7 @@ def _check_alike(first: Simulation, other: Simulation) -> None:
         "participation": lambda s: s.sampling,
         "layout": lambda s: s.layout,
         "dtype": lambda s: s.dtype,
+        "privacy": lambda s: s.privacy,
         "model": lambda s: jax.tree.map(np.shape, s.start),
         "splits": lambda s: list(s.programs.splits),
         "round": lambda s: s.round,
