@@ -103,7 +103,8 @@ def test_noise_on_the_sum_is_clip_times_noise_wherever_states_and_devices_are() 
     assert noise.size == 900
     assert abs(np.std(noise) / 1.5 - 1) < 4 / np.sqrt(2 * 900)
     assert abs(np.mean(noise)) < 4 * 1.5 / np.sqrt(900)
-    for options in ({"store": "host"}, {"devices": 1}):
+    stores: list[dict[str, Any]] = [{"store": "host"}, {"devices": 1}]
+    for options in stores:
         same = advanced(quiet, FEDAVG, seed=3, privacy=rule, participation=0.8, **options).global_params
         np.testing.assert_array_equal(flat(same), flat(found))
     seeded = dataclasses.replace(rule, seed=3)

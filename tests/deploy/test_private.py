@@ -37,7 +37,7 @@ METHODS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("name", few(METHODS, "diana", "scaffnew"))
 def test_a_private_deployed_run_equals_the_simulated_one(three, loopback, name) -> None:
     grid, method = loopback(), {**small(name), **METHODS[name]}
-    section = {"clip": 0.05, "noise": 0.5, "delta": 0.01}
+    section: dict[str, Any] = {"clip": 0.05, "noise": 0.5, "delta": 0.01}
     server = grid.serve(method, {"participation": 2, "rounds": 3}, privacy={**section, "seed": 0})
     rule = pf.Privacy(**section)
     expected = simulated(three, method, 3, participation=2, privacy=rule)

@@ -20,6 +20,10 @@ class Conduct:
     """seconds that the start waits for every site"""
     poll: float = 0.2
     """seconds between looks for answers"""
+    secure: bool = False
+    """masks on the uploads, so that the server learns their sum alone"""
+    bound: float = 1e6
+    """with `secure`: the largest number that an upload may have, weight included"""
 
 
 @dataclass

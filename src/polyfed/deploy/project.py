@@ -19,6 +19,7 @@ host = "{listen}"         # where the server listens
 port = {port}
 deadline = 600.0          # seconds that a round waits for its sites
 minimum = {minimum}               # the fewest uploads that a round needs
+secure = false            # true: masks on the uploads, so that the server learns their sum alone
 
 [problem]
 model = "linear"
@@ -51,6 +52,7 @@ target = "y"
 smoothness = true         # L and mu of this site's objective, where the theory's stepsize is asked for
 metrics = false           # how well the models do on this site's rows
 model = false             # this site's personal model
+plain = true              # uploads that the server can read one by one; false: only masked ones (federation.secure)
 """
 README = """# A federation of {count} sites
 

@@ -17,6 +17,7 @@ from polyfed.config import algorithm_from, check_problem
 from polyfed.data import Federation, Population
 from polyfed.data.tables import from_dataframe, read_table
 from polyfed.deploy.conduct import Conduct
+from polyfed.deploy.secure import check_secure
 from polyfed.deploy.site import Allowed, Site
 from polyfed.deploy.terms import Plan
 from polyfed.engine.participation import sampling
@@ -68,6 +69,8 @@ def server_settings(sections: Mapping[str, Any], where: str) -> tuple[Federated,
     privacy = privacy_settings(sections.get("privacy"), where)
     if privacy is not None:
         Accountant(privacy, sampling(run.participation, len(sites)))
+    if conduct.get("secure"):
+        check_secure(method, sampling(run.participation, len(sites)))
     plan = Plan(federated.run, federated.sites, problem, method, **options, privacy=privacy)
     return federated, plan, Conduct(**conduct)
 
