@@ -80,7 +80,7 @@ def test_who_takes_part_is_drawn_by_lot() -> None:
     cohorts = {tuple(np.asarray(fixed.cohort()).tolist()) for _ in range(40)}
     assert len(cohorts) > 10
     assert all(len(set(cohort)) == 2 for cohort in cohorts)
-    assert len({np.size(by_chance.cohort()) for _ in range(60)}) > 2
+    assert len({np.asarray(by_chance.cohort()).size for _ in range(60)}) > 2
     assert Guard(rule, sampling(1.0, 12)).cohort() is None
 
 

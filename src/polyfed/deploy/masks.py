@@ -15,6 +15,7 @@ import json
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import reduce
 from math import ceil, log2
 from typing import Any
 
@@ -161,7 +162,7 @@ def unmasked(
         for kind, shares in found.items():
             for name, share in given[kind].items():
                 shares.setdefault(name, []).append(share)
-    total: np.ndarray = np.sum(np.stack(list(masked.values())), axis=0, dtype=WORD)
+    total = reduce(np.add, masked.values())
     for name in masked:
         total = total - stream(_combined(found["seed"].get(name, []), threshold, name), total.size)
     for name in set(sharers) - set(masked):
