@@ -34,6 +34,11 @@ alpha = 0.5               # the weight of the global model; or the name of a col
 rounds = 10
 seed = 0
 dtype = "float64"
+
+# [privacy]               # needs polyfed[privacy]: uploads are clipped, and their sum gets noise
+# clip = 1.0
+# noise = 1.0             # in multiples of clip
+# delta = 1e-5
 """
 SITE = """[site]
 name = "{name}"

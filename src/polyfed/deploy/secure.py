@@ -6,7 +6,8 @@ import json
 import logging
 import secrets
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from polyfed.deploy.masks import WORD, FixedPoint, Member, unmasked
 from polyfed.deploy.wire import Refused
 from polyfed.engine.participation import Sampling
 from polyfed.errors import PolyfedError
+from polyfed.files import write_text
 
 log = logging.getLogger("polyfed")
 FEWEST = 2
@@ -144,13 +146,13 @@ class SecureSum:
 
 @dataclass
 class SecureSite:
-    """A site's side: one sum at a time; what a round was summed up with is remembered."""
+    """A site's side: one sum at a time; whom a round was summed up with is kept in a file."""
 
     name: str
+    file: Path
     _member: Member | None = None
     _place: tuple[str, int] = ("", -1)
     _fixed: FixedPoint | None = None
-    _summed: dict[str, tuple[int, list[str]]] = field(default_factory=dict)
 
     def answer(self, text: str) -> str:
         """The reply in a phase without uploads."""
@@ -163,11 +165,13 @@ class SecureSite:
             return json.dumps(member.shares(given["public"]))
         if phase != "reveal":
             raise Refused(f"a secure sum has no phase '{phase}'")
-        before = self._summed.get(given["run"])
-        if before is not None and before[0] == given["round"] and before[1] != given["there"]:
-            raise Refused(f"round {given['round'] + 1} was summed up with {', '.join(before[1])} before")
+        summed: dict[str, Any] = json.loads(self.file.read_text()) if self.file.exists() else {}
+        number, there = summed.get(given["run"], (-1, []))
+        if number > given["round"] or (number == given["round"] and there != given["there"]):
+            raise Refused(f"round {number + 1} was summed up before, with {', '.join(there)}")
         found = member.reveal(given["there"], given["gone"])
-        self._summed[given["run"]] = given["round"], given["there"]
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        write_text(self.file, json.dumps(summed | {given["run"]: [given["round"], given["there"]]}) + "\n")
         return json.dumps(found)
 
     def masked(self, text: str, run: str, number: int, vector: np.ndarray) -> np.ndarray:

@@ -56,7 +56,7 @@ class Site:
     _secure: SecureSite = field(init=False)
 
     def __post_init__(self) -> None:
-        self._secure = SecureSite(self.name)
+        self._secure = SecureSite(self.name, self.folder / "state" / "summed.json")
 
     def answer(self, kind: str, content: RecordDict) -> RecordDict:
         """The reply to one of the server's messages: a query of facts, a round to train, or the end to evaluate."""
