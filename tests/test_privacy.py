@@ -172,6 +172,8 @@ def test_sampled_rounds_are_counted_by_how_they_are_sampled() -> None:
     bound = dp_accounting.rdp.RdpAccountant()
     bound.compose(dp_accounting.PoissonSampledDpEvent(0.1, gaussian(1.5)), 50)
     assert 0.7 * bound.get_epsilon(1e-5) < by_chance.epsilon(50) < bound.get_epsilon(1e-5)
+    exact = dp_accounting.pld.PLDAccountant().compose(dp_accounting.PoissonSampledDpEvent(0.1, gaussian(1.5)), 50)
+    assert 0 <= by_chance.epsilon(50) - exact.get_epsilon(1e-5) < 1e-3
     replace = dp_accounting.rdp.RdpAccountant(neighboring_relation=dp_accounting.NeighboringRelation.REPLACE_ONE)
     replace.compose(dp_accounting.SampledWithoutReplacementDpEvent(200, 20, gaussian(0.75)), 50)
     assert fixed.epsilon(50) == pytest.approx(replace.get_epsilon(1e-5), rel=1e-12)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import warnings
 from dataclasses import dataclass
 from functools import lru_cache
@@ -74,23 +73,26 @@ def _epsilon(noise: float, delta: float, sampling: Sampling, rounds: int) -> flo
     if noise == 0:
         return float("inf")
     import dp_accounting  # pyright: ignore[reportMissingImports]
-    from dp_accounting import pld, rdp  # pyright: ignore[reportMissingImports]
 
     if sampling.full:  # so many Gaussian mechanisms are one with less noise
         return float(dp_accounting.get_epsilon_gaussian(noise / sqrt(rounds), delta))
+    one = _one_round(noise, sampling)
     if sampling.probability is not None:
-        accountant: Any = pld.PLDAccountant(value_discretization_interval=INTERVAL)
-        event: Any = dp_accounting.PoissonSampledDpEvent(sampling.probability, dp_accounting.GaussianDpEvent(noise))
-    else:  # a cohort of a fixed size: one client takes another's place, and the sum moves by up to twice the clip
-        relation = dp_accounting.NeighboringRelation.REPLACE_ONE
-        accountant = rdp.RdpAccountant(neighboring_relation=relation)
-        event = dp_accounting.SampledWithoutReplacementDpEvent(
-            sampling.population, sampling.capacity, dp_accounting.GaussianDpEvent(noise / 2)
-        )
-    quiet, log = logging.ERROR, logging.getLogger("absl")
-    level = log.level
-    log.setLevel(quiet)  # it names the orders that it leaves out
-    try:
-        return float(accountant.compose(event, rounds).get_epsilon(delta))
-    finally:
-        log.setLevel(level)
+        return float(one.self_compose(rounds).get_epsilon_for_delta(delta))
+    return float(dp_accounting.rdp.compute_epsilon(one.orders, rounds * one.rdp, delta)[0])
+
+
+@lru_cache(maxsize=16)
+def _one_round(noise: float, sampling: Sampling) -> Any:
+    """A round's privacy loss distribution or, of a cohort of a fixed size, its Renyi divergences."""
+    import dp_accounting  # pyright: ignore[reportMissingImports]
+    from dp_accounting.pld import privacy_loss_distribution as losses  # pyright: ignore[reportMissingImports]
+
+    if sampling.probability is not None:
+        q = sampling.probability
+        return losses.from_gaussian_mechanism(noise, sampling_prob=q, value_discretization_interval=INTERVAL)
+    # One client takes another's place: the sum moves by up to twice the clip.
+    gaussian = dp_accounting.GaussianDpEvent(noise / 2)
+    event = dp_accounting.SampledWithoutReplacementDpEvent(sampling.population, sampling.capacity, gaussian)
+    relation = dp_accounting.NeighboringRelation.REPLACE_ONE
+    return dp_accounting.rdp.RdpAccountant(neighboring_relation=relation).compose(event)
