@@ -69,6 +69,19 @@ def test_a_late_upload_stays_hidden() -> None:
         members["a"].reveal(("a", "b", "c", "d"), ())
 
 
+def test_shares_that_do_not_fit_are_named_and_end_no_process() -> None:
+    members, public, shares = shared()
+    words = FIXED.encoded(np.arange(5.0))
+    with pytest.raises(Refused, match="the shares of site 'b' cannot be opened"):
+        members["a"].masked(words, {**sealed_for("a", shares), "b": shares["c"]["a"]})
+    members, public, shares = shared()
+    masked = {name: members[name].masked(words, sealed_for(name, shares)) for name in "abc"}
+    revealed = [members[name].reveal(masked, ("d",)) for name in masked]
+    revealed[0]["key"]["d"] = revealed[1]["key"]["d"][:8] + "00" * (len(revealed[1]["key"]["d"]) // 2 - 4)
+    with pytest.raises(Refused, match="shares of site 'd'"):
+        unmasked(masked, NAMES, public, revealed, 3)
+
+
 def test_masks_of_a_key_are_chacha20s_key_stream() -> None:
     """The words of RFC 8439, 2.4.2's block function at counter 0 for a key of zeros."""
     first = stream(bytes(32), 2).tobytes().hex()
@@ -142,7 +155,7 @@ def test_a_secure_run_equals_the_simulated_one_and_the_server_sees_masked_words_
 
 
 def test_who_drops_out_between_the_phases_is_left_out_of_the_sum_and_comes_back(loopback) -> None:
-    """The second site's upload of round 2 is lost; in round 3 it gives no shares of masks, which does not matter."""
+    """The second site's upload of round 2 is lost; in round 3 its shares cannot be read, which does not matter."""
 
     def lossy(grid: Loopback, phases: bool) -> Any:
         calls: dict[str, int] = {}
@@ -155,7 +168,8 @@ def test_who_drops_out_between_the_phases_is_left_out_of_the_sum_and_comes_back(
                 return None
             if phases and number < 0 and "secure" in about and "seed" in json.loads(str(about["secure"])):
                 calls["shares"] = calls.get("shares", 0) + 1
-                return None if calls["shares"] == 2 else reply
+                if calls["shares"] == 2:
+                    about["secure"] = json.dumps({"seed": {}, "key": "none"})
             return reply
 
         grid.change = change

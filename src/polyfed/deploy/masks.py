@@ -20,6 +20,7 @@ from math import ceil, log2
 from typing import Any
 
 import numpy as np
+from cryptography.fernet import InvalidToken
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 from flwr.common.secure_aggregation.crypto.shamir import combine_shares, create_shares
 from flwr.common.secure_aggregation.crypto.symmetric_encryption import decrypt, encrypt, generate_shared_key
@@ -121,7 +122,10 @@ class Member:
         if len(self._held) != 1:
             raise Refused("a secure sum has one upload of a site")
         for name, text in sealed.items():
-            given = json.loads(decrypt(self._sealed_with(name), text.encode()))
+            try:
+                given = json.loads(decrypt(self._sealed_with(name), text.encode()))
+            except InvalidToken:
+                raise Refused(f"the shares of site '{name}' cannot be opened") from None
             if (given["from"], given["to"], given["attempt"]) != (name, self.name, self.attempt):
                 raise Refused(f"shares of site '{name}' are not meant for this site or this sum")
             self._held[name] = {"seed": given["seed"], "key": given["key"]}
@@ -166,7 +170,7 @@ def unmasked(
     for name in masked:
         total = total - stream(_combined(found["seed"].get(name, []), threshold, name), total.size)
     for name in set(sharers) - set(masked):
-        key = bytes_to_private_key(_combined(found["key"].get(name, []), threshold, name))
+        key = _key(_combined(found["key"].get(name, []), threshold, name), name)
         if _public_of(key) != public[name]["mask"]:
             raise Refused(f"the shares of site '{name}' do not give its key")
         for other in masked:  # what `other` added for `name` is what `name` would have taken off
@@ -194,6 +198,28 @@ def _combined(shares: list[str], threshold: int, name: str) -> bytes:
         return combine_shares([bytes.fromhex(share) for share in shares[:threshold]])
     except ValueError as error:
         raise Refused(f"the shares of site '{name}' do not fit together: {error}") from None
+
+
+def is_public(given: Any) -> bool:
+    """Whether this is what `Member.public` gives."""
+    if not isinstance(given, dict) or set(given) != {"mask", "seal"}:
+        return False
+    try:
+        return all(bytes_to_public_key(str(key).encode()) is not None for key in given.values())
+    except ValueError:
+        return False
+
+
+def are_shares(given: Any, names: Iterable[str]) -> bool:
+    """Whether these are texts for, or shares of, exactly these sites."""
+    return isinstance(given, dict) and set(given) == set(names) and all(isinstance(v, str) for v in given.values())
+
+
+def _key(text: bytes, name: str) -> Any:
+    try:
+        return bytes_to_private_key(text)
+    except ValueError:
+        raise Refused(f"the shares of site '{name}' do not give its key") from None
 
 
 def _public_of(key: Any) -> str:

@@ -17,7 +17,7 @@ from polyfed import compress
 from polyfed.algorithms.base import Algorithm
 from polyfed.deploy import wire
 from polyfed.deploy.exchange import Sites, about
-from polyfed.deploy.masks import WORD, FixedPoint, Member, unmasked
+from polyfed.deploy.masks import WORD, FixedPoint, Member, are_shares, is_public, unmasked
 from polyfed.deploy.wire import Refused
 from polyfed.engine.participation import Sampling
 from polyfed.errors import PolyfedError
@@ -72,10 +72,11 @@ class SecureSum:
         threshold, attempt = majority(len(cohort)), secrets.token_hex(16)
         head = {"run": run, "round": number, "attempt": attempt}
         first = {**head, "phase": "keys", "threshold": threshold, "parties": len(cohort), "bound": self.bound}
-        public = self._ask(cohort, lambda _: first)
+        public = self._ask(cohort, first, lambda _, given: is_public(given))
         if len(public) < threshold:
             return self._too_few("keys", public, threshold)
-        sealed = self._ask(list(public), lambda _: {**head, "phase": "shares", "public": public})
+        second = {**head, "phase": "shares", "public": public}
+        sealed = self._ask(list(public), second, lambda site, given: are_shares(given, set(public) - {site}))
         if len(sealed) < threshold:
             return self._too_few("shares", sealed, threshold)
         masked = self._uploads(sealed, head, size, content, check)
@@ -83,7 +84,11 @@ class SecureSum:
             return self._too_few("uploads", masked, max(threshold, wanted))
         gone = sorted(set(sealed) - set(masked))
         last = {**head, "phase": "reveal", "there": sorted(masked), "gone": gone}
-        revealed = self._ask(list(masked), lambda _: last)
+        revealed = self._ask(
+            list(masked),
+            last,
+            lambda _, given: are_shares(given.get("seed"), masked) and are_shares(given.get("key"), gone),
+        )
         if len(revealed) < threshold:
             return self._too_few("shares of masks", revealed, threshold)
         try:
@@ -93,21 +98,25 @@ class SecureSum:
             log.warning("round %d: %s", number + 1, refusal)
             return None
 
-    def _ask(self, sites: list[str], say: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
-        """What these sites answer in a phase without uploads."""
+    def _ask(self, sites: list[str], said: dict[str, Any], fits: Callable[[str, Any], bool]) -> dict[str, Any]:
+        """What these sites answer in a phase without uploads; an answer that does not fit is refused."""
         found: dict[str, Any] = {}
-
-        def content(site: str) -> RecordDict:
-            return RecordDict({"about": ConfigRecord({"secure": json.dumps(say(site))})})
+        message = RecordDict({"about": ConfigRecord({"secure": json.dumps(said)})})
 
         def take(site: str, reply: RecordDict) -> str | None:
             given = about(reply)
             if given.get("site") != site or "secure" not in given:
                 return str(given.get("error", "it answered nothing"))
-            found[site] = json.loads(given["secure"])
+            try:
+                answer = json.loads(str(given["secure"]))
+            except ValueError:
+                answer = None
+            if not isinstance(answer, dict) or not fits(site, answer):
+                return f"its {said['phase']} for the secure sum cannot be read"
+            found[site] = answer
             return None
 
-        self.sites.ask(sites, content, "query", deadline=self.deadline, take=take)
+        self.sites.ask(sites, lambda _: message, "query", deadline=self.deadline, take=take)
         return found
 
     def _uploads(
