@@ -25,6 +25,7 @@ from polyfed.algorithms import REGISTRY
 from polyfed.config import RunSettings, make_config
 from polyfed.data import sources
 from polyfed.errors import PolyfedError
+from polyfed.privacy import Privacy
 from polyfed.tuning.space import TuneSettings
 
 DOCS = Path(__file__).resolve().parent
@@ -92,7 +93,9 @@ def rewrite(page: Path, check: bool) -> Iterator[str]:
 
 
 def generated(name: str, up: str) -> str:
-    """The part called `run`, `tune`, `algorithms`, `reproductions`, `compute.NAME`, `scale.NAME`, `algorithm.NAME`."""
+    """The part called `run`, `privacy`, `tune`, `algorithms`, `reproductions`, `compute.NAME`,
+    `scale.NAME` or `algorithm.NAME`.
+    """
     if name.startswith("compute."):
         return compute(ROOT / "benchmarks" / "results" / f"{name.replace('.', '-')}.json")
     if name.startswith("scale."):
@@ -101,6 +104,8 @@ def generated(name: str, up: str) -> str:
         return reproductions()
     if name == "run":
         return fields_table(RunSettings, "key", up)
+    if name == "privacy":
+        return fields_table(Privacy, "key", up)
     if name == "tune":
         return fields_table(TuneSettings, "key", up)
     if name == "algorithms":

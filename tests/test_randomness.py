@@ -90,4 +90,5 @@ def test_the_numbers_of_the_purposes_are_fixed() -> None:
         "FINETUNE": 4,
         "SERVER": 5,
         "EVALUATE": 6,
+        "NOISE": 7,
     }

@@ -6,6 +6,7 @@ from polyfed.diagnostics import consensus
 from polyfed.engine import Bernoulli, FineTune, Result, simulate
 from polyfed.errors import PolyfedError
 from polyfed.newcomers import Newcomers, personalize
+from polyfed.privacy import Privacy
 from polyfed.problem import Problem
 from polyfed.schedules import Decay, Inverse, InverseStep
 from polyfed.tuning import Tuning, tune
@@ -22,6 +23,7 @@ __all__ = [
     "Newcomers",
     "PolyfedError",
     "Population",
+    "Privacy",
     "Problem",
     "Result",
     "Tuning",

@@ -174,7 +174,9 @@ def _follow(link: Link, number: int, say: Callable[[str], None]) -> None:
         rows = link.progress()
         for row in rows[seen:]:
             spent = time.monotonic() - begun
-            say(f"round {row['round']} of {row['of']}: {', '.join(row['sites'])} ({spent:.0f} s)")
+            private = row.get("epsilon")
+            told = "" if private is None else f", epsilon {private:.3g} at delta {row['delta']:g}"
+            say(f"round {row['round']} of {row['of']}: {', '.join(row['sites'])} ({spent:.0f} s){told}")
         seen = len(rows)
         if not link.unfinished() or time.monotonic() > looked + 10:
             status = link.status(number)

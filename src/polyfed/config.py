@@ -1,4 +1,4 @@
-"""Configs: TOML with the sections [data] [problem] [algorithm] [run] [tune], and [[compare]] for several methods.
+"""Configs: TOML with the sections [data] [problem] [algorithm] [run] [privacy] [tune]; [[compare]] for several methods.
 
 Every key is checked; an error names the file, the key, what was found and what was expected.
 """
@@ -21,6 +21,7 @@ from polyfed.engine.measure import FineTune
 from polyfed.errors import PolyfedError, suggestion
 from polyfed.losses import LOSSES
 from polyfed.models import MODELS
+from polyfed.privacy import Privacy, privacy_settings
 from polyfed.problem import Problem
 from polyfed.run_settings import RunSettings, run_settings
 from polyfed.schedules import Decay, Inverse, InverseStep
@@ -28,7 +29,7 @@ from polyfed.schedules import Decay, Inverse, InverseStep
 if TYPE_CHECKING:
     from polyfed.tuning.space import TunePlan
 
-SECTIONS = ("data", "problem", "algorithm", "run", "tune", "compare")
+SECTIONS = ("data", "problem", "algorithm", "run", "privacy", "tune", "compare")
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,7 @@ class Config:
     where: str
     shared: dict[str, Any] = field(default_factory=dict)
     tune: TunePlan | None = None
+    privacy: Privacy | None = None
     _problem: Problem | None = None
     _federation: data.Federation | data.Population | None = None
 
@@ -93,7 +95,8 @@ class Config:
         source = {"source": self.data["source"], **_defaults(function), **self.data}
         model = MODELS[self.problem_section["model"]]
         problem = {**_defaults(model), **self.problem_section, "loss": self.problem.loss.name, "l2": self.problem.l2}
-        return {"data": source, "problem": problem, "algorithm": algorithm, "run": as_table(self.run)}
+        found = {"data": source, "problem": problem, "algorithm": algorithm, "run": as_table(self.run)}
+        return found if self.privacy is None else found | {"privacy": as_table(self.privacy)}
 
     @property
     def federation(self) -> data.Federation | data.Population:
@@ -175,7 +178,11 @@ def make_config(
     for label in labels:
         if labels.count(label) > 1:
             raise PolyfedError(f"{where}: two [[compare]] entries are labelled '{label}'; give each its own label")
-    return Config(source, problem, methods, run, where, dict(shared), _tune(merged.get("tune"), methods, where))
+    privacy = privacy_settings(merged.get("privacy"), where)
+    if privacy is not None and "tune" in merged:
+        raise PolyfedError(f"{where}: [tune] does not go with [privacy]: what every candidate spends is not counted")
+    tune = _tune(merged.get("tune"), methods, where)
+    return Config(source, problem, methods, run, where, dict(shared), tune, privacy)
 
 
 def algorithm_from(options: Mapping[str, Any], section: str = "algorithm", where: str = "config") -> Algorithm:

@@ -152,6 +152,7 @@ def _run_one(
             eval_clients=settings.eval_clients,
             finetune=finetune,
             adapt_on_test=settings.adapt_on_test,
+            privacy=config.privacy,
             progress=on_progress,
         )
         if first:
@@ -336,6 +337,7 @@ def _write_outcome(
         "excluded": simulation.excluded,
         "diverged": result.diverged is not None,
         "adapted_on_test": adapts_on_test(simulation, method),
+        **({} if simulation.spent is None else {"epsilon": simulation.spent["epsilon"], "privacy": simulation.spent}),
         **evaluate.summarize(problem, metrics, weights, clients),
     }
     write_text(folder / "summary.json", json.dumps(plain(summary), indent=1) + "\n")

@@ -32,6 +32,7 @@ BRIEF = {
     "_mean": "mean",
     "_worst10": "worst 10%",
     "better_than_alone": "better than\nalone (%)",
+    "epsilon": "epsilon",
     "bits_up": "Mbit up",
     "_std": "std over\nclients",
     "better_than_global": "than\nglobal (%)",

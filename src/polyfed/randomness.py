@@ -28,6 +28,7 @@ class Purpose(IntEnum):
     FINETUNE = 4
     SERVER = 5
     EVALUATE = 6
+    NOISE = 7
 
 
 def client_ids(names: Sequence[str]) -> np.ndarray:

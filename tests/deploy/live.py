@@ -19,6 +19,7 @@ from polyfed.deploy.processes import Child, environment, free_port
 from polyfed.deploy.project import make_project
 from polyfed.deploy.settings import own_rows, read_toml, site_settings
 from polyfed.engine.simulation import Simulation
+from polyfed.privacy import privacy_settings
 
 SITES = ["north", "south", "west"]
 QUICK = "--xla_backend_optimization_level=0"
@@ -38,10 +39,15 @@ class Live:
             path.write_text(path.read_text().replace("[site]", "[site]\nmeasure = false"))
         self.children: dict[str, Child] = {}
 
-    def set(self, method: dict[str, Any], settings: dict[str, Any], **federation: Any) -> None:
+    def set(
+        self, method: dict[str, Any], settings: dict[str, Any], privacy: dict[str, Any] | None = None, **federation: Any
+    ) -> None:
         """Change server.toml."""
         sections = read_toml(self.server / "server.toml")
         sections |= {"algorithm": method, "run": {"dtype": "float64", **settings}}
+        sections.pop("privacy", None)
+        if privacy is not None:
+            sections["privacy"] = privacy
         sections["federation"] |= federation
         (self.server / "server.toml").write_text(tomlkit.dumps(sections))
 
@@ -101,7 +107,8 @@ class Live:
         )
         options = dict(sections["run"])
         problem = pf.Problem(whole, pf.models.linear(), "logistic", l2=sections["problem"]["l2"])
-        found = Simulation(problem, algorithm_from(sections["algorithm"]), dtype=options["dtype"])
+        privacy = privacy_settings(sections.get("privacy"), "server.toml")
+        found = Simulation(problem, algorithm_from(sections["algorithm"]), dtype=options["dtype"], privacy=privacy)
         found.prepare()
         found.advance(options["rounds"])
         return found

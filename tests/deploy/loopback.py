@@ -111,7 +111,9 @@ class Loopback(Grid):
             except Exception as error:
                 return Message(Error(code=2, reason=repr(error)), reply_to=message)
 
-    def serve(self, method: dict[str, Any], run: dict[str, Any] | None = None, **conduct: Any) -> Any:
+    def serve(
+        self, method: dict[str, Any], run: dict[str, Any] | None = None, privacy: Any = None, **conduct: Any
+    ) -> Any:
         """One run of the ServerApp to its end; what it published."""
         federation = {"sites": list(self.names), "run": "study", "poll": 0.01, "deadline": 0.2, **conduct}
         settings = {
@@ -120,6 +122,8 @@ class Loopback(Grid):
             "algorithm": method,
             "run": {"rounds": 5, "dtype": "float64", **(run or {})},
         }
+        if privacy is not None:
+            settings["privacy"] = privacy
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv(FOLDER, str(self.folder / "server"))
             server_app(self, _context({"settings": json.dumps(settings)}))

@@ -130,6 +130,8 @@ def test_unknown_nodes_wrong_keys_and_plain_text_are_refused_and_logged(live) ->
     (refused,) = [line for line in log.splitlines() if _first_line(stranger) in line]
     assert "No SuperNode found with the given public key" in refused
     assert "[/v1/fleet/register-node][ApiError:2001]" in log  # a key made up by a node that was given none
+    assert "a connection was refused: it does not trust this server's certificate" in log
+    assert "a connection was refused: it does not speak TLS" in log
     assert len(live.online()) == len(SITES)
 
 
@@ -158,3 +160,14 @@ def test_algorithms_across_real_processes_equal_the_simulator(standing, name) ->
     standing.link.submit()
     standing.wait(standing.finished)
     assert_equal(standing)
+
+
+@pytest.mark.deploy
+def test_a_masked_and_private_run_across_real_processes_equals_the_simulator(standing) -> None:
+    pytest.importorskip("dp_accounting", reason="needs dp-accounting: pip install 'polyfed[privacy]'")
+    privacy = {"clip": 0.05, "noise": 0.5, "delta": 0.01, "seed": 0}
+    standing.set(small("scaffold"), {"rounds": 2}, privacy, run="study-masked", secure=True)
+    standing.link.submit()
+    standing.wait(standing.finished)
+    assert_equal(standing)
+    assert [row["epsilon"] > 0 for row in standing.link.progress()] == [True, True]

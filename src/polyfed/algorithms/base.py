@@ -93,6 +93,10 @@ class Algorithm(ABC):
     """`refine(model, f, key) -> model`: the last steps that a client takes on its own rows before it deploys."""
     walks: bool | property = True
     """Whether a client's steps move a copy of the model that it got; else it sends gradients at one point."""
+    centre: Callable[..., Tree] | None = None
+    """`centre(broadcast) -> tree like an upload's values`: the point that uploads are clipped around, if not zero."""
+    equal_weights: bool | property = False
+    """Whether all clients weigh the same although their weights are not plain numbers."""
     own_share: Callable[..., jax.Array] | None = None
     """`own_share(state) -> number in [0, 1]`: the share of the client's own model in what it deploys."""
 

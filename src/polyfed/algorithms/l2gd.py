@@ -93,6 +93,9 @@ class L2GD(Algorithm):
         share = lr * self.penalty * (1 - p) / p  # alpha lambda / (n p)
         return mix((1 - share) ** pulls, x, mean)
 
+    def centre(self, mean: Tree) -> Tree:
+        return mean
+
     def personal(self, server: MeanServer, x: Tree) -> Tree:
         return x
 

@@ -124,6 +124,13 @@ class Scafflix(MixtureMethod):
             control = trees.where(f.round == 0, start, control)
         return state._replace(control=control)
 
+    def centre(self, sent: Tree) -> Tree:
+        return sent[0] if self.control == "gradient" else sent
+
+    @property
+    def equal_weights(self) -> bool:
+        return np.ndim(self.lr) == 0 and np.ndim(self.alpha) == 0  # pyright: ignore[reportArgumentType]
+
     def personal(self, server: ScafflixServer, state: ScafflixState) -> Tree:
         return mixture.deployed(server.params, state.mixture)
 

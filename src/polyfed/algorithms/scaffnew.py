@@ -88,6 +88,13 @@ class Scaffnew(Algorithm):
         change = trees.scale(self.p / f.own(self.lr), trees.subtract(x, state.sent))
         return state._replace(control=trees.add(state.control, change))  # line 11
 
+    def centre(self, x: Tree) -> Tree:
+        return x
+
+    @property
+    def equal_weights(self) -> bool:
+        return np.ndim(self.lr) == 0  # pyright: ignore[reportArgumentType]
+
     def personal(self, server: ScaffnewServer, state: ScaffnewState) -> Tree:
         return server.params
 

@@ -20,6 +20,10 @@ class Conduct:
     """seconds that the start waits for every site"""
     poll: float = 0.2
     """seconds between looks for answers"""
+    secure: bool = False
+    """masks on the uploads, so that the server learns their sum alone"""
+    bound: float = 1e6
+    """with `secure`: the largest number that an upload may have, weight included"""
 
 
 @dataclass
@@ -34,6 +38,8 @@ class Ledger:
     bits_up: int = 0
     bits_down: int = 0
     seconds: float = 0.0
+    epsilon: float | None = None
+    """the privacy spent, where the run has any"""
 
     def count(self, what: dict[str, int], site: str) -> None:
         what[site] = what.get(site, 0) + 1

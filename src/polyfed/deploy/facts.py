@@ -41,6 +41,8 @@ class Request:
     problem: dict[str, Any]
     kind: dict[str, Any] | None = None
     batch: int | None = None
+    private: bool = False
+    """whether the run is differentially private"""
 
 
 def report(federation: Federation, request: Request) -> dict[str, Any]:

@@ -68,7 +68,8 @@ class Link:
     def start(self) -> Child:
         """Start the SuperLink, and register the keys of sites that it does not know."""
         certificates, port = self.certificates, str(self.federated.port)
-        command = ["flower-superlink", "--host", self.federated.host, "--port", port, "--enable-supernode-auth"]
+        command = ["python", "-m", "polyfed.deploy.superlink", "--host", self.federated.host, "--port", port]
+        command += ["--enable-supernode-auth"]
         command += [
             "--ssl-certfile",
             str(certificates / "server.pem"),

@@ -19,6 +19,7 @@ host = "{listen}"         # where the server listens
 port = {port}
 deadline = 600.0          # seconds that a round waits for its sites
 minimum = {minimum}               # the fewest uploads that a round needs
+secure = false            # true: masks on the uploads, so that the server learns their sum alone
 
 [problem]
 model = "linear"
@@ -33,6 +34,11 @@ alpha = 0.5               # the weight of the global model; or the name of a col
 rounds = 10
 seed = 0
 dtype = "float64"
+
+# [privacy]               # needs polyfed[privacy]: uploads are clipped, and their sum gets noise
+# clip = 1.0
+# noise = 1.0             # in multiples of clip
+# delta = 1e-5
 """
 SITE = """[site]
 name = "{name}"
@@ -51,6 +57,7 @@ target = "y"
 smoothness = true         # L and mu of this site's objective, where the theory's stepsize is asked for
 metrics = false           # how well the models do on this site's rows
 model = false             # this site's personal model
+plain = true              # uploads that the server can read one by one; false: only masked ones (federation.secure)
 """
 README = """# A federation of {count} sites
 

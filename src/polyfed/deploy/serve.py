@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from math import isfinite
 from pathlib import Path
 
 from flwr.serverapp import Grid
@@ -41,8 +42,11 @@ def serve(grid: Grid, settings: str) -> None:
 
     def tell(ledger: Ledger, sites: list[str]) -> None:
         line = {"round": ledger.round, "of": plan.rounds, "sites": sites, "bits_up": ledger.bits_up}
+        line |= {"bits_down": ledger.bits_down, "seconds": ledger.seconds}
+        if plan.privacy is not None and ledger.epsilon is not None:
+            line |= {"epsilon": ledger.epsilon if isfinite(ledger.epsilon) else None, "delta": plan.privacy.delta}
         with progress.open("a") as file:
-            file.write(json.dumps({**line, "bits_down": ledger.bits_down, "seconds": ledger.seconds}) + "\n")
+            file.write(json.dumps(line) + "\n")
         log.info("round %d of %d: %s", ledger.round, plan.rounds, ", ".join(sites))
 
     try:

@@ -12,16 +12,20 @@ from typing import Any
 import numpy as np
 
 from polyfed import data
+from polyfed.accounting import Accountant
 from polyfed.config import algorithm_from, check_problem
 from polyfed.data import Federation, Population
 from polyfed.data.tables import from_dataframe, read_table
 from polyfed.deploy.conduct import Conduct
+from polyfed.deploy.secure import check_secure
 from polyfed.deploy.site import Allowed, Site
 from polyfed.deploy.terms import Plan
+from polyfed.engine.participation import sampling
 from polyfed.errors import PolyfedError, suggestion
+from polyfed.privacy import privacy_settings
 from polyfed.run_settings import run_settings
 
-SERVER_SECTIONS = ("federation", "problem", "algorithm", "run")
+SERVER_SECTIONS = ("federation", "problem", "algorithm", "run", "privacy")
 SITE_SECTIONS = ("site", "data", "columns", "allow")
 RUN_KEYS = ("rounds", "participation", "seed", "init", "dtype", "compute")
 PORT = 8443
@@ -62,7 +66,13 @@ def server_settings(sections: Mapping[str, Any], where: str) -> tuple[Federated,
     method = algorithm_from(sections.get("algorithm", {}), where=where)
     federated = Federated(tuple(sites), **given)
     options: dict[str, Any] = {name: getattr(run, name) for name in RUN_KEYS}
-    return federated, Plan(federated.run, federated.sites, problem, method, **options), Conduct(**conduct)
+    privacy = privacy_settings(sections.get("privacy"), where)
+    if privacy is not None:
+        Accountant(privacy, sampling(run.participation, len(sites)))
+    if conduct.get("secure"):
+        check_secure(method, sampling(run.participation, len(sites)))
+    plan = Plan(federated.run, federated.sites, problem, method, **options, privacy=privacy)
+    return federated, plan, Conduct(**conduct)
 
 
 @dataclass(frozen=True)

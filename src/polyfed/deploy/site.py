@@ -13,10 +13,12 @@ from flwr.app import ConfigRecord, RecordDict
 from polyfed.data import Federation
 from polyfed.deploy import facts, wire
 from polyfed.deploy.kept import NEVER, Kept, StateFile
+from polyfed.deploy.secure import SecureSite
 from polyfed.deploy.stages import Moment
 from polyfed.deploy.terms import Terms, architecture
 from polyfed.deploy.wire import Refused
 from polyfed.deploy.work import SiteWork
+from polyfed.engine.records import as_vector
 from polyfed.engine.tensors import named, save_tree
 from polyfed.errors import PolyfedError
 from polyfed.files import write_text
@@ -34,6 +36,8 @@ class Allowed:
     """how well its models do on its own rows"""
     model: bool = False
     """its personal model"""
+    plain: bool = True
+    """uploads that the server can read one by one; false: only those that a secure sum masks"""
 
 
 @dataclass
@@ -49,11 +53,18 @@ class Site:
     _work: dict[str, SiteWork] = field(default_factory=dict)
     _answer: tuple[Any, RecordDict] | None = None
     """the last round that was worked on, and its answer: for a server that asks again"""
+    _secure: SecureSite = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._secure = SecureSite(self.name, self.folder / "state" / "summed.json")
 
     def answer(self, kind: str, content: RecordDict) -> RecordDict:
         """The reply to one of the server's messages: a query of facts, a round to train, or the end to evaluate."""
         given = content.config_records["about"]
         try:
+            if kind == "query" and "secure" in given:
+                found = self._secure.answer(str(given["secure"]))
+                return RecordDict({"about": ConfigRecord({"site": self.name, "secure": found})})
             if kind == "query":
                 return self._report(given)
             arrays = {name: wire.as_arrays(record) for name, record in content.array_records.items()}
@@ -65,6 +76,9 @@ class Site:
 
     def _report(self, given: ConfigRecord) -> RecordDict:
         request = facts.Request(**json.loads(str(given["request"])))
+        for name in ("metrics", "model"):
+            if request.private and getattr(self.allow, name):
+                raise Refused(f"its config lets its {name} leave, which the run's privacy does not cover")
         found = facts.report(self.federation, request)
         if set(request.facts) & set(facts.ON_REQUEST):
             if not self.allow.smoothness:
@@ -77,7 +91,10 @@ class Site:
 
     def _round(self, given: ConfigRecord, arrays: dict[str, wire.Arrays]) -> RecordDict:
         terms, number = self._terms(given), int(given["round"])  # pyright: ignore[reportArgumentType]
-        asked = (terms.fingerprint, number, int(given["counted"]))  # pyright: ignore[reportArgumentType]
+        secure = str(given["secure"]) if "secure" in given else None
+        if secure is None and not self.allow.plain:
+            raise Refused("its config allows masked uploads only, and the server asks for a plain one")
+        asked = (terms.fingerprint, number, int(given["counted"]), secure)  # pyright: ignore[reportArgumentType]
         if self._answer is not None and self._answer[0] == asked:
             return self._answer[1]
         work = self._working(terms)
@@ -91,12 +108,15 @@ class Site:
             "round": number,
             "fingerprint": terms.fingerprint,
             "good": done.good,
-            "silent": bool(done.sent.silent),
-            "weight": float(done.sent.weight),
-            "code": "",
         }
         reply = RecordDict()
-        if done.good:
+        if secure is None:
+            about |= {"silent": bool(done.sent.silent), "weight": float(done.sent.weight), "code": ""}
+        if done.good and secure is not None:
+            words = self._secure.masked(secure, terms.run, number, as_vector(done.sent))
+            file.write(kept.sending(number, done.state))
+            reply["masked"] = wire.as_record({"words": words})
+        elif done.good:
             file.write(kept.sending(number, done.state))
             sent, sealed = done.sent, done.sealed
             moment = Moment(terms.run, number, terms.seed, tuple(str(given["cohort"]).split("\n")), self.name)
@@ -125,9 +145,9 @@ class Site:
         save_tree(place / "personal.safetensors", model)
         write_text(place / "metrics.json", json.dumps(metrics, indent=1) + "\n")
         reply = RecordDict({"about": ConfigRecord({"site": self.name, "fingerprint": terms.fingerprint})})
-        if self.allow.metrics:
+        if self.allow.metrics and terms.clip is None:
             reply.config_records["about"]["metrics"] = json.dumps(metrics)
-        if self.allow.model:
+        if self.allow.model and terms.clip is None:
             reply["model"] = wire.as_record(named(model))
         return reply
 

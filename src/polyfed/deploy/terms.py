@@ -19,6 +19,7 @@ from polyfed.errors import PolyfedError, suggestion
 from polyfed.models import MODELS
 from polyfed.newcomers.fitting import DataKind
 from polyfed.newcomers.trained import from_json, to_json
+from polyfed.privacy import Privacy
 from polyfed.problem import DType
 
 
@@ -40,6 +41,7 @@ class Plan:
     dtype: DType = "float32"
     compute: Compute | None = None
     stages: tuple[Stage, ...] = ()
+    privacy: Privacy | None = None
 
     @property
     def architecture(self) -> Any:
@@ -64,6 +66,8 @@ class Terms:
     dtype: DType
     compute: Compute | None = None
     stages: tuple[str, ...] = field(default=())
+    clip: float | None = None
+    """the longest upload that privacy allows; None without privacy"""
 
     def to_json(self) -> str:
         plain = {**vars(self), "method": method_to_json(self.method), "kind": vars(self.kind)}

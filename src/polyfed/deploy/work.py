@@ -21,6 +21,7 @@ from polyfed.engine.programs import Programs, resident
 from polyfed.engine.records import Contribution, Data, contribution
 from polyfed.engine.simulation import Metrics, as_metrics, as_traced
 from polyfed.newcomers.fitting import fitted
+from polyfed.privacy import Privacy
 from polyfed.problem import Problem, precision
 from polyfed.trees import Tree
 
@@ -48,9 +49,12 @@ class SiteWork:
         with precision(terms.dtype):
             self.method = as_traced(terms.method)
             place = layout(1, 1)
+            privacy = None if terms.clip is None else Privacy(terms.clip, noise=0.0)  # the noise is the server's
             data, splits = resident(self.problem, place, terms.seed, in_blocks=False)
             narrow = narrow_type(terms.compute, terms.dtype)
-            self.programs = Programs(self.problem, self.method, place, sampling(1.0, 1), 1, data, splits, narrow)
+            self.programs = Programs(
+                self.problem, self.method, place, sampling(1.0, 1), 1, data, splits, narrow, privacy
+            )
             bounds = self.programs.round.longest
             self.programs.round = replace(self.programs.round, longest=bounds._replace(train=terms.longest))
             params = self.problem.init(terms.init, terms.seed)

@@ -196,6 +196,7 @@ def _check_alike(first: Simulation, other: Simulation) -> None:
         "layout": lambda s: s.layout,
         "dtype": lambda s: s.dtype,
         "compute": lambda s: s.compute,
+        "privacy": lambda s: s.privacy,
         "model": lambda s: jax.tree.map(np.shape, s.start),
         "splits": lambda s: list(s.programs.splits),
         "round": lambda s: s.round,

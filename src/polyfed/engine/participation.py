@@ -37,6 +37,11 @@ class Sampling:
     def full(self) -> bool:
         return self.probability is None and self.capacity == self.population
 
+    @property
+    def expected(self) -> float:
+        """How many clients a round has on average."""
+        return float(self.capacity) if self.probability is None else self.population * self.probability
+
     def cohort(self, seed: jax.Array, round: jax.Array, slots: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
         """The clients at the given slots of the round's cohort, whether each slot is taken, and the cohort's size."""
         key = randomness.purpose_key(seed, Purpose.PARTICIPATION, round)

@@ -32,6 +32,7 @@ from polyfed.engine.participation import Sampling
 from polyfed.engine.records import Carry, Data, Longest, Shard, Slots, Sums
 from polyfed.engine.round import Round, over_clients
 from polyfed.objective import BLOCK, Examples
+from polyfed.privacy import Privacy
 from polyfed.problem import SPLITS, Problem
 
 CARRY = Carry(SAME, BY_CLIENT, SAME, SAME)  # pyright: ignore[reportArgumentType]
@@ -56,6 +57,7 @@ class Programs:
     data: Data
     splits: dict[str, Shard]
     compute: Narrow = None
+    privacy: Privacy | None = None
     compile_seconds: float = 0.0
     _sums: Any = None
     """The shapes of a device's sums."""
@@ -70,7 +72,7 @@ class Programs:
         read = example * min(bounds.train, BLOCK if batch == "full" else int(batch))
         slots = -(-self.sampling.capacity // self.layout.devices)
         chunk = self._chunk(slots, numbers, read, CHUNK_BYTES if batch == "full" else BATCH_BYTES)
-        self.round = Round(self.problem, self.layout, self.sampling, chunk, bounds, self.compute)
+        self.round = Round(self.problem, self.layout, self.sampling, chunk, bounds, self.compute, self.privacy)
         self.measured_rows = most = max(1, EVAL_BYTES // max(1, made))
         longest = {name: min(most, int(np.max(self.problem.federation.split(name).sizes))) for name in self.splits}
         read = example * min(EVAL_BLOCK, max(longest.values()))
@@ -203,14 +205,15 @@ class Programs:
         specs = (SAME, SAME, laid_out(data), SAME, BY_CLIENT, BY_CLIENT, BY_CLIENT, BY_CLIENT)
         return self.compiled(("local", self.round), work, specs, BY_CLIENT, arguments, donate=(6, 7))(*arguments)
 
-    def update(self, server: Server, sums: Sums) -> tuple[Server, jax.Array, jax.Array, jax.Array]:
+    def update(self, server: Server, sums: Sums, number: int) -> tuple[Server, jax.Array, jax.Array, jax.Array]:
         """The server after a round, the uploads that went into it, the most steps of any client, the emphases' sum."""
 
-        def step(method: Algorithm, server: Server, sums: Sums) -> tuple[Server, jax.Array, jax.Array, jax.Array]:
-            return self.round.update(method, server, jax.tree.map(lambda leaf: leaf[0], sums))
+        def step(method: Algorithm, server: Server, sums: Sums, moment: Any) -> Any:
+            return self.round.update(method, server, jax.tree.map(lambda leaf: leaf[0], sums), moment)
 
-        arguments = (self.method, server, sums)
-        return self.compiled(("update", self.round), step, (SAME, SAME, BY_CLIENT), SAME, arguments)(*arguments)
+        moment = None if self.privacy is None else (self.data.seed, np.int32(number))
+        arguments, specs = (self.method, server, sums, moment), (SAME, SAME, BY_CLIENT, SAME)
+        return self.compiled(("update", self.round), step, specs, SAME, arguments)(*arguments)
 
     def absorb(
         self,

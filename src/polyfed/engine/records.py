@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -165,6 +165,21 @@ def contribution(upload: Upload) -> Contribution:
         jnp.asarray(upload.silent, bool),
         jnp.where(upload.silent, 0, emphasis),
     )
+
+
+def as_vector(sent: Contribution) -> np.ndarray:
+    """All that the sum takes of an upload, as one vector of real numbers: the values, and the weight."""
+    return np.concatenate([np.ravel(leaf).astype(np.float64) for leaf in (*jax.tree.leaves(sent.values), sent.weight)])
+
+
+def from_vector(vector: np.ndarray, uploads: int, like: Sums) -> Sums:
+    """The sum of so many such vectors, in the shapes and types of `like`."""
+    leaves, structure = jax.tree.flatten((like.values, like.weight))
+    parts = np.split(vector, np.cumsum([np.size(leaf) for leaf in leaves])[:-1])
+    found = [part.reshape(np.shape(leaf)).astype(leaf.dtype) for part, leaf in zip(parts, leaves, strict=True)]
+    values, weight = jax.tree.unflatten(structure, found)
+    count: Any = np.asarray(uploads, like.uploads.dtype)
+    return like._replace(values=values, weight=weight, uploads=count)
 
 
 def wire_bits(upload: Upload) -> int:

@@ -25,6 +25,7 @@ from polyfed.engine.devices import AXIS, DEVICES, HOSTS, Layout
 from polyfed.engine.participation import Sampling
 from polyfed.engine.records import Carry, Contribution, Data, Longest, Slots, Sums, Tally, contribution
 from polyfed.objective import Examples, Objective
+from polyfed.privacy import Privacy, centre_of
 from polyfed.problem import Problem
 from polyfed.randomness import Purpose
 from polyfed.trees import Tree
@@ -46,6 +47,7 @@ class Round:
     longest: Longest
     compute: Narrow = None
     """The type that models compute in during rounds, where it is not that of the parameters."""
+    privacy: Privacy | None = None
 
     @property
     def exact(self) -> Round:
@@ -74,7 +76,7 @@ class Round:
         states = carry.clients if self.sampling.full else store.take(carry.clients, host_clients, host_taken)
         sums = self.nothing(method, carry.server, data, jax.tree.map(lambda leaf: leaf[0], states))
         sums, states, slots = self.local(method, carry.server, data, number, clients, taken, states, sums)
-        server, count, steps, emphasis = self.update(method, carry.server, sums)
+        server, count, steps, emphasis = self.update(method, carry.server, sums, (data.seed, number))
         shares = keep(slots.good, slots.emphasis) / jnp.where(emphasis > 0, emphasis, 1)
         sent = taken & ~slots.silent
         newcomers = jnp.zeros((), jnp.int32)
@@ -100,8 +102,8 @@ class Round:
         """The sum of no uploads, in the shape of a client's."""
 
         def one(server: Server, state: State) -> Contribution:
-            f = self.objective(data, jnp.int32(0), 0)
-            return contribution(method.local(method.broadcast(server), state, f, jax.random.key(0))[0])
+            nobody = jnp.int32(0)
+            return contribution(self.one(method, method.broadcast(server), data, nobody, nobody, state)[0])
 
         sent = jax.eval_shape(one, server, state)
         values = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), sent.values)
@@ -165,12 +167,25 @@ class Round:
         """The local work of one client."""
         shared = randomness.purpose_key(data.seed, Purpose.LOCAL, number)
         f = self.objective(data, client, number, block)
-        return method.local(broadcast, state, f, randomness.client_key(shared, data.client_ids[client]))
+        upload, state = method.local(broadcast, state, f, randomness.client_key(shared, data.client_ids[client]))
+        return upload if self.privacy is None else self.privacy.clipped(method, upload, broadcast), state
 
-    def update(self, method: Algorithm, server: Server, sums: Sums) -> tuple[Server, jax.Array, jax.Array, jax.Array]:
-        """The server after the round, the uploads in it, the most steps of any client, and the sum of emphases."""
+    def update(
+        self, method: Algorithm, server: Server, sums: Sums, moment: tuple[jax.Array, jax.Array] | None
+    ) -> tuple[Server, jax.Array, jax.Array, jax.Array]:
+        """The server after the round, the uploads in it, the most steps of any client, and the sum of emphases.
+
+        `moment`: the run's seed and the round's number, for what is drawn here.
+        """
         whole, steps, emphasis = self._everywhere(sums)
-        return trees.where(whole.count > 0, method.update(server, whole), server), whole.count, steps, emphasis
+        if self.privacy is None:
+            return trees.where(whole.count > 0, method.update(server, whole), server), whole.count, steps, emphasis
+        assert moment is not None
+        seed = moment[0] if self.privacy.seed is None else self.privacy.seed
+        key = randomness.purpose_key(seed, Purpose.NOISE, moment[1])
+        centre = centre_of(method, method.broadcast(server))
+        released = self.privacy.released(whole, centre, self.sampling.expected, key)
+        return method.update(server, released), whole.count, steps, emphasis
 
     def absorb(
         self,

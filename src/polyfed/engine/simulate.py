@@ -26,6 +26,7 @@ from polyfed.engine.simulation import COUNTERS, Metrics, Simulation
 from polyfed.engine.streamed import Store
 from polyfed.errors import PolyfedError
 from polyfed.mixing import mixing_weights
+from polyfed.privacy import Privacy
 from polyfed.problem import DType, Init, Problem
 from polyfed.reference import Distance
 
@@ -57,6 +58,7 @@ def simulate(
     eval_clients: int | None = None,
     finetune: FineTune | None = None,
     adapt_on_test: bool = False,
+    privacy: Privacy | None = None,
     progress: Progress | None = None,
 ) -> Result:
     """Train `algorithm` on `problem` for some rounds, every client in this process, or spread over all of them.
@@ -71,6 +73,7 @@ def simulate(
     `finetune`: also evaluate the global model after each client has fine-tuned it.
     `adapt_on_test`: measure adapted and fine-tuned models after steps on TEST rows, which leaks their labels; for
     reproducing papers that do so. Training, and the models that are kept, do not change.
+    `privacy`: clip every upload and add noise to their sum; the history then has the epsilon that was spent.
     `store`: where clients' states are kept between rounds: "device", "host" (memory) or "disk" (a file in the
     checkpoint's folder, or among temporary files); by default the first that has room.
     `eval_clients`: evaluate so many clients only, a fixed sample that the seed draws (`Simulation.evaluated`), where
@@ -94,6 +97,7 @@ def simulate(
         adapt_on_test=adapt_on_test,
         store=store,
         eval_clients=eval_clients,
+        privacy=privacy,
         folder=None if checkpoint is None else Path(checkpoint),
     )
     identity = (
@@ -105,6 +109,8 @@ def simulate(
         identity["adapt_on_test"] = True
     if identity and eval_clients is not None:
         identity["eval_clients"] = eval_clients
+    if identity and privacy is not None:
+        identity["privacy"] = _plain(privacy)
     hosts.refuse_different(
         identity | {"rounds": rounds, "eval_every": eval_every, "checkpoint_every": checkpoint_every}
     )
@@ -179,6 +185,8 @@ def _row(simulation: Simulation, finetune: FineTune | None, distance: Distance |
     }
     if len(simulation.evaluated) < len(simulation.problem):
         row["evaluated_clients"] = len(simulation.evaluated)
+    if simulation.spent is not None:
+        row["epsilon"] = simulation.spent["epsilon"]
     if distance is not None:
         row |= distance(simulation.global_params)
     return row | _means(metrics) | _disparity(simulation, metrics)

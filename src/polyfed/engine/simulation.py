@@ -13,6 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from polyfed import hosts, randomness, trees
+from polyfed import privacy as private
+from polyfed.accounting import Accountant
 from polyfed.algorithms.base import Algorithm, State
 from polyfed.compute_type import Compute, narrow_type
 from polyfed.data import Population
@@ -26,6 +28,7 @@ from polyfed.engine.records import Data, wire_bits
 from polyfed.engine.resident import Counts, Residence, Resident
 from polyfed.engine.streamed import Store, Streamed, choose
 from polyfed.errors import PolyfedError
+from polyfed.privacy import Privacy
 from polyfed.problem import DType, Init, Problem, precision
 
 Metrics = dict[str, dict[str, dict[str, np.ndarray]]]
@@ -53,12 +56,16 @@ class Simulation:
         store: Store = "auto",
         folder: Path | None = None,
         eval_clients: int | None = None,
+        privacy: Privacy | None = None,
     ) -> None:
-        """`compute`, `store`, `eval_clients`: see `simulate`; `folder`: where states that are kept on disk go."""
+        """`compute`, `store`, `eval_clients`, `privacy`: see `simulate`; `folder`: where states that are on disk go."""
         if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**32:
             raise PolyfedError(f"seed must be a whole number from 0 to 2^32 - 1, found {seed!r}")
         method.check()
-        if method.resolve is not None:
+        if privacy is not None:
+            privacy.check()
+            method = private.resolved(method, problem)
+        elif method.resolve is not None:
             method = method.resolve(problem)
         _check_lengths(method, len(problem))
         if adapt_on_test and not np.all(problem.federation.test.sizes):
@@ -68,6 +75,8 @@ class Simulation:
         narrow = narrow_type(compute, dtype)
         self.compute: Compute = narrow or dtype
         self.sampling = sampling(participation, len(problem))
+        self.privacy = privacy
+        self.accountant = None if privacy is None else Accountant(privacy, self.sampling)
         self.layout = layout(len(problem), devices)
         self.round = self.iterations = self.bits_up = self.bits_down = self.empty_rounds = 0
         self.seconds = 0.0
@@ -86,7 +95,7 @@ class Simulation:
                 data, splits = jax.tree.map(lambda leaf: self.layout.placed(np.asarray(leaf), SAME), found)
             else:
                 data, splits = resident(problem, self.layout, seed, in_blocks)
-            self.programs = Programs(problem, traced, self.layout, self.sampling, chunk, data, splits, narrow)
+            self.programs = Programs(problem, traced, self.layout, self.sampling, chunk, data, splits, narrow, privacy)
             self.parameters = trees.count(params)
             server = traced.init_server(params)
             self._residence: Residence
@@ -97,7 +106,7 @@ class Simulation:
                 if self.store == "disk":
                     place = folder if folder and hosts.is_first() else Path(tempfile.gettempdir())
                 self._residence = Streamed(self.programs, server, start, Feed(self.programs, dtype), place)
-            self.wire_up, self.wire_down, self.personalizes = self._facts()
+            self.wire_up, self.wire_down, self.personalizes, self.uploads = self._facts()
 
     def prepare(self) -> None:
         """What each client does alone before round 1: pure local models and the like. It sends nothing."""
@@ -132,6 +141,13 @@ class Simulation:
         if "global" in metrics and "personal" not in metrics:
             metrics = {"personal": metrics["global"], **metrics}
         return metrics
+
+    @property
+    def spent(self) -> dict[str, Any] | None:
+        """The privacy spent so far, as a summary tells it; None where there is none to count."""
+        if self.accountant is None:
+            return None
+        return self.accountant.facts(self.round) | ({} if self.uploads else {"epsilon": 0.0})
 
     @property
     def compile_seconds(self) -> float:
@@ -218,21 +234,21 @@ class Simulation:
     def counters(self) -> dict[str, int]:
         return {name: getattr(self, name) for name in COUNTERS}
 
-    def _facts(self) -> tuple[int, int, bool]:
-        """The bits of one client's upload and of one broadcast, and whether clients deploy models of their own.
+    def _facts(self) -> tuple[int, int, bool, bool]:
+        """The bits of one client's upload and of one broadcast, whether clients deploy models of their own, and upload.
 
-        All three follow from what the method does with its inputs, so nothing is computed.
+        All of it follows from what the method does with its inputs, so nothing is computed.
         """
         found = []
 
         def look(method: Algorithm, data: Data, server: Any, state: State) -> None:
-            f = self.programs.round.objective(data, jnp.int32(0), 0)
-            broadcast = method.broadcast(server)
-            upload, _ = method.local(broadcast, state, f, jax.random.key(0))
+            broadcast, nobody = method.broadcast(server), jnp.int32(0)
+            upload, _ = self.programs.round.one(method, broadcast, data, nobody, nobody, state)
             found.extend([wire_bits(upload), trees.bits(broadcast), not deploys_shared(method, server, state)])
+            found.append(trees.count(upload.values) > 0)
 
         jax.eval_shape(look, self.programs.method, self.programs.data, self._residence.server, self.start)
-        return found[0], found[1], found[2]
+        return found[0], found[1], found[2], found[3]
 
 
 def as_traced(method: Algorithm) -> Algorithm:

@@ -173,7 +173,7 @@ class Streamed:
         if before is not None:
             keep(*before)
         good, silent, bits, emphasis = map(self._everybodys, (good, silent, bits, emphasis))
-        self.server, count, steps, whole = programs.update(self.server, sums)
+        self.server, count, steps, whole = programs.update(self.server, sums, number)
         sent = taken & ~silent
         newcomers = 0
         if method.absorb is not None:

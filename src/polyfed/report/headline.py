@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from polyfed.report.methods import Method
 from polyfed.report.numbers import average, percent, points, significant
@@ -33,7 +34,20 @@ def headline(methods: Sequence[Method]) -> Headline:
         details.insert(0, chosen)
     if focus.sample:
         details.append(f"Measured on a sample, {focus.sample}, which each run's seed drew.")
+    if focus.privacy:
+        details.append(_privacy(focus.privacy))
     return Headline(sentence, tuple(details), focus)
+
+
+def _privacy(spent: dict[str, Any]) -> str:
+    """What was spent, between whom it holds, and what it does not cover."""
+    if spent["epsilon"] is None:
+        return "Uploads were clipped, but without noise nobody is private: epsilon is infinite."
+    return (
+        f"What the server sent and learned is differentially private for every client: epsilon = "
+        f"{significant(spent['epsilon'], 3)} at delta = {spent['delta']:g} ({spent['neighbours']}). Figures that were "
+        "measured on clients' rows, as those on this page, are not covered."
+    )
 
 
 def _focus(methods: Sequence[Method]) -> tuple[Method, str]:

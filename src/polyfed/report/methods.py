@@ -68,6 +68,11 @@ class Method:
         return any(bool(run.summary.get("adapted_on_test")) for run in self.runs)
 
     @property
+    def privacy(self) -> dict[str, Any] | None:
+        """What differential privacy protects its clients, as the first run's summary has it; None without."""
+        return self.runs[0].summary.get("privacy")
+
+    @property
     def sample(self) -> str:
         """Where a sample of the clients was measured: how many of how many; else nothing."""
         found = self.runs[0].summary

@@ -113,7 +113,7 @@ class Table:
 def comparison_table(runs: Sequence[RunRecord]) -> Table:
     """A row per label: the deployed model's metric over the clients, who is better off, and what it cost."""
     methods = group(runs)
-    columns = _columns(methods[0].task)
+    columns = _columns(methods[0].task, any(method.privacy for method in methods))
     return Table(
         columns,
         tuple(method.marked for method in methods),
@@ -138,7 +138,7 @@ def write_files(table: Table, folder: str | Path, name: str) -> list[Path]:
     return [folder / f"{name}{ending}" for ending in texts]
 
 
-def _columns(task: Task) -> tuple[Column, ...]:
+def _columns(task: Task, private: bool) -> tuple[Column, ...]:
     key = task.name.replace(" ", "_")
     best = "low" if task.lower_is_better else "high"
     scale, decimals, unit = (100.0, 1, ", %") if task.is_share else (1.0, None, "")
@@ -158,7 +158,8 @@ def _columns(task: Task) -> tuple[Column, ...]:
         Column("bits_down", "Mbit down", 1e-6, digits=3),
         Column("seconds", "Seconds", digits=3),
     ]
-    return tuple(quality + who + cost)
+    spent = [Column("epsilon", "Epsilon", digits=3)] if private else []
+    return tuple(quality + who + spent + cost)
 
 
 def _cell(method: Method, key: str) -> Cell:
