@@ -77,3 +77,24 @@ def test_an_evaluation_takes_no_more_rows_than_fit() -> None:
     assert few.programs.longest["train"] == EVAL_BYTES // per_row < 300
     all_ = Simulation(pf.Problem(federation, pf.models.linear()), pf.algorithms.FedAvg(batch=20))
     assert all_.programs.longest["train"] == 300
+
+
+def test_clients_of_unlike_sizes_are_measured_in_any_chunks() -> None:
+    """Those of like sizes go together; every client still gets its own figures."""
+    draws = np.random.default_rng(0)
+    sizes = (300, 5, 40, 1, 700, 9, 260)
+    clients = [(draws.normal(size=(n, 4)).astype(np.float32), draws.integers(0, 3, n)) for n in sizes]
+    problem = pf.Problem(pf.Federation.from_arrays(clients, classes=3, validation=0, test=0), pf.models.linear())
+    found = []
+    for chunk in (1, 3, 7):
+        simulation = Simulation(problem, pf.algorithms.FedAvg(), devices=1)
+        simulation.programs.measure_chunk = chunk
+        simulation.advance(1)
+        found.append(simulation.measure()["global"]["train"])
+    model = jax.device_get(simulation.server.params)
+    for client, (x, y) in enumerate(clients):
+        logits = x @ model["w"] + model["b"]
+        loss = np.mean(np.log(np.exp(logits).sum(axis=1)) - logits[np.arange(len(y)), y])
+        for metrics in found:
+            np.testing.assert_allclose(metrics["loss"][client], loss, rtol=1e-5)
+            np.testing.assert_allclose(metrics["accuracy"][client], np.mean(logits.argmax(axis=1) == y), rtol=1e-6)

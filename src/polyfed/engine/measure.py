@@ -17,8 +17,13 @@ from polyfed.objective import Batch, Batching
 from polyfed.randomness import Purpose
 from polyfed.trees import Tree, descend
 
-EVAL_BLOCK = 1024
-"""The rows that a client's evaluation takes at a time."""
+EVAL_BLOCK = 256
+"""The most rows that a client's evaluation takes at a time."""
+
+
+def eval_block(longest: int) -> int:
+    """Of so many rows, how many at a time: at most EVAL_BLOCK, and as few as possible more than there are."""
+    return -(-longest // -(-longest // EVAL_BLOCK))
 
 
 @dataclass(frozen=True)
@@ -74,7 +79,8 @@ class Measure:
                 for name, params in self._models(round, method, server, state, client, rows, rate).items()
             }
 
-        return over_clients(one, clients, self.chunk, states)
+        work = sum((shard.sizes for shard in splits.values()), jnp.zeros((), jnp.int32))
+        return over_clients(one, clients, self.chunk, states, work)
 
     def _models(
         self, round: Round, method: Algorithm, server: Server, state: State, client: jax.Array, data: Data, rate: Any
@@ -101,7 +107,7 @@ class Measure:
     def of(self, params: Tree, split: str, shard: Shard, client: jax.Array) -> Metrics:
         """A model's metrics on a client's rows, summed block by block; NaN for a client without rows."""
         problem, start, size = self.round.problem, shard.starts[client], shard.sizes[client]
-        block = min(EVAL_BLOCK, self.longest[split])
+        block = eval_block(self.longest[split])
         real = jnp.result_type(float)
 
         def body(index: jax.Array, sums: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:

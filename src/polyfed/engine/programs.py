@@ -27,7 +27,7 @@ from polyfed.engine.devices import (
     chunk_size,
     made_bytes,
 )
-from polyfed.engine.measure import EVAL_BLOCK, FineTune, Measure, deployed
+from polyfed.engine.measure import FineTune, Measure, deployed, eval_block
 from polyfed.engine.participation import Sampling
 from polyfed.engine.records import Carry, Data, Longest, Shard, Slots, Sums
 from polyfed.engine.round import Round, over_clients
@@ -75,9 +75,9 @@ class Programs:
         self.round = Round(self.problem, self.layout, self.sampling, chunk, bounds, self.compute, self.privacy)
         self.measured_rows = most = max(1, EVAL_BYTES // max(1, made))
         longest = {name: min(most, int(np.max(self.problem.federation.split(name).sizes))) for name in self.splits}
-        read = example * min(EVAL_BLOCK, max(longest.values()))
+        read = example * eval_block(max(longest.values()))
         self.method = self.everywhere(self.method)  # once: a vector of hyper-parameters has an entry per client
-        self.measure_chunk = self._chunk(self.layout.rows, numbers, read)
+        self.measure_chunk = self._chunk(self.layout.rows, numbers, read, BATCH_BYTES)
         self.longest = longest
 
     def advance(self, carry: Carry, first: int, count: int) -> Carry:

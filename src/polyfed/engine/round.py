@@ -352,18 +352,28 @@ def owned(layout: Layout) -> jax.Array:
     return jnp.minimum(first + jnp.arange(layout.rows), layout.population - 1)
 
 
-def over_clients(function: Callable[..., Any], clients: jax.Array, chunk: int, states: State) -> Any:
-    """`function(client, state)` of each of this device's clients, a chunk at a time."""
+def over_clients(
+    function: Callable[..., Any], clients: jax.Array, chunk: int, states: State, sizes: jax.Array | None = None
+) -> Any:
+    """`function(client, state)` of each of this device's clients, a chunk at a time.
+
+    With `sizes`, the work that each client of the federation makes, those of a chunk have like ones.
+    """
     count = len(clients)
     chunk = min(chunk, count)
     shape = jax.eval_shape(jax.vmap(function), clients, states)  # a model that is shared gets its client axis, too
+    blank = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shape)
+    order = None if sizes is None else jnp.argsort(-sizes[clients])
 
     def body(index: jax.Array, found: Any) -> Any:
         first = jnp.minimum(index * chunk, count - chunk)
-        piece = lax.dynamic_slice_in_dim(clients, first, chunk)
-        return update_tree(found, jax.vmap(function)(piece, slice_tree(states, first, chunk)), first)
+        if order is None:
+            piece = lax.dynamic_slice_in_dim(clients, first, chunk)
+            return update_tree(found, jax.vmap(function)(piece, slice_tree(states, first, chunk)), first)
+        places = lax.dynamic_slice_in_dim(order, first, chunk)
+        new = jax.vmap(function)(clients[places], jax.tree.map(lambda leaf: leaf[places], states))
+        return jax.tree.map(lambda leaf, part: leaf.at[places].set(part), found, new)
 
-    blank = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shape)
     return lax.fori_loop(0, -(-count // chunk), body, blank)
 
 
