@@ -36,8 +36,18 @@ def small_waves(monkeypatch) -> None:
     monkeypatch.setattr(streamed, "WAVE_BYTES", 300)
 
 
-@pytest.mark.parametrize("participation", [1.0, 3, pf.Bernoulli(0.5)], ids=str)
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize(
+    ("name", "participation"),
+    [
+        ("no state", pf.Bernoulli(0.5)),
+        ("prepared", 3),
+        ("prepared", 1.0),
+        ("absorbing", pf.Bernoulli(0.5)),
+        ("compressed", 3),
+        ("compressed", 1.0),
+    ],
+    ids=str,
+)
 def test_where_states_are_kept_changes_nothing_beyond_rounding(
     problem, small_waves, tmp_path: Path, name, participation
 ) -> None:
