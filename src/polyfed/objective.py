@@ -94,10 +94,14 @@ class Objective:
         """f_i on a batch, or on all of the client's rows."""
         return self._pass(self._batch_loss, params, batch) + self.problem.ridge(params)
 
-    def grad(self, params: Any, batch: Batch | None = None) -> Any:
-        """The gradient of f_i on a batch, or on all of the client's rows."""
+    def grad(self, params: Any, batch: Batch | None = None, tied: bool = True) -> Any:
+        """The gradient of f_i on a batch, or on all of the client's rows.
+
+        `tied`: as a step takes it, see `trees.tied`; a method that reads it before its step ties it then.
+        """
         loss = self._pass(jax.grad(self._batch_loss), params, batch)
-        return trees.tied(trees.add(loss, jax.grad(self.problem.ridge)(params)))
+        gradient = trees.add(loss, jax.grad(self.problem.ridge)(params))
+        return trees.tied(gradient) if tied else gradient
 
     def own(self, value: Any) -> Any:
         """This client's value of a hyper-parameter that is one number for all, or a vector with one for each."""

@@ -140,7 +140,7 @@ class APFL(Algorithm):
         def step(walk: Walk, batch: Batch | None) -> Walk:
             t = f.round * self.local_steps + walk.done + 1
             lr = at(self.lr, f.round, t)
-            gradient = f.grad(mix(walk.alpha, walk.own, walk.copy), batch)
+            gradient = f.grad(mix(walk.alpha, walk.own, walk.copy), batch, tied=False)
             alpha = walk.alpha  # (10), at the models before the step
             if self.adaptive == "step":
                 alpha = self._mixing(walk, gradient, f, t)
