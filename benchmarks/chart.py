@@ -31,9 +31,7 @@ def draw(record: dict[str, Any], place: Path) -> None:
         left = (number - (len(COLORS) - 1) / 2) * width
         bars = {k + left: times for k, work in enumerate(works) if (times := _times(work, name)) is not None}
         drawn = axes.bar(list(bars), list(bars.values()), width * 0.92, color=color, label=name)
-        axes.bar_label(
-            drawn, [f"{times:.1f}" if times < 100 else f"{times:.0f}" for times in bars.values()], fontsize=7
-        )
+        axes.bar_label(drawn, [_label(times) for times in bars.values()], fontsize=7)
     axes.axhline(1, color=OUR_COLOR, linewidth=1.5, label=OURS)
     axes.set_yscale("log")
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
@@ -45,6 +43,11 @@ def draw(record: dict[str, Any], place: Path) -> None:
     place.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(place, metadata={"Software": None})
     plt.close(figure)
+
+
+def _label(times: float) -> str:
+    """Two digits after the point where the first would say too little."""
+    return f"{times:.0f}" if times >= 100 else f"{times:.1f}" if times >= 1.05 else f"{times:.2f}"
 
 
 def _times(work: dict[str, Any], framework: str) -> float | None:
