@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from importlib import util
 from itertools import pairwise
 from typing import Any
@@ -25,6 +26,8 @@ from polyfed.engine.simulation import Simulation
 from polyfed.experiment import Options, run
 from polyfed.progress import terminal_table
 from polyfed.report import comparison_table
+from polyfed.report.methods import group
+from polyfed.report.sections import methods_table
 from tests.conftest import SMALL, unequal_clients
 
 dp_accounting = pytest.importorskip("dp_accounting", reason="needs dp-accounting: pip install 'polyfed[privacy]'")
@@ -205,6 +208,11 @@ def test_a_run_tells_the_privacy_that_it_spent(tmp_path) -> None:
     assert any("epsilon" in str(column.header) for column in terminal_table(table, 120).columns)
     page = (tmp_path / "report.html").read_text()
     assert f"epsilon = {expected:.2f} at delta = 0.01 (add or remove one client)" in page
+    shown = methods_table(group([record]))
+    heads = re.findall(r'<th scope="col">(.*?)</th>', shown)
+    cells = ["", *re.findall(r"<td[^>]*>(.*?)</td>", shown)]  # the first column is the method's
+    assert len(heads) == len(cells)
+    assert dict(zip(heads, cells, strict=True))["Epsilon"] == f"{expected:.2f}"
 
 
 @pytest.mark.parametrize(

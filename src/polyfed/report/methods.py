@@ -36,6 +36,11 @@ class Task:
     def name(self) -> str:
         return f"{self.split} {self.metric}"
 
+    @property
+    def prefix(self) -> str:
+        """What the keys of a table's columns begin with where they are statistics of the metric."""
+        return self.name.replace(" ", "_") + "_"
+
     def gain(self, value: float, reference: float) -> float:
         """How much better `value` is than `reference`; negative where it is worse."""
         return reference - value if self.lower_is_better else value - reference

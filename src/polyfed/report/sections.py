@@ -13,6 +13,19 @@ from polyfed.report.table import Cell, comparison_table
 
 COLOURS = 8  # the palette in report.css
 
+_HEADS = {
+    "mean": "Mean {metric}",
+    "size_weighted_mean": "Size-weighted mean",
+    "std": "Std over clients",
+    "worst10": "Worst 10%",
+    "best10": "Best 10%",
+    "better_than_alone": "Better than alone",
+    "better_than_global": "Better than global",
+    "epsilon": "Epsilon",
+    "bits_up": "Sent up",
+    "bits_down": "Sent down",
+    "seconds": "Time",
+}  # of the comparison's columns on the page, whose cells name their own units
 _MODEL_NAMES = {"personal": "personal", "global": "global", "finetuned": "fine-tuned", "alone": "alone"}
 
 
@@ -86,8 +99,7 @@ def methods_table(methods: Sequence[Method]) -> str:
     """The comparison table with units that suit each value; the best of a quality column is bold."""
     table = comparison_table([run for method in methods for run in method.runs])
     task = methods[0].task
-    heads = ["Method", f"Mean {task.name}", "Size-weighted mean", "Std over clients", "Worst 10%", "Best 10%"]
-    heads += ["Better than alone", "Better than global", "Sent up", "Sent down", "Time"]
+    heads = [_HEADS[column.key.removeprefix(task.prefix)].format(metric=task.name) for column in table.columns]
     body = []
     for i, method in enumerate(methods):
         cells = []
@@ -98,7 +110,7 @@ def methods_table(methods: Sequence[Method]) -> str:
         mark += ' <em class="bad">test labels leak</em>' if method.leaks else ""
         seeds = f" <small>{len(method.runs)} seeds</small>" if len(method.runs) > 1 else ""
         body.append(_row(i, f"{escape(method.label)}{seeds}{mark}", cells))
-    return _table(heads, body)
+    return _table(["Method", *heads], body)
 
 
 def models_table(methods: Sequence[Method]) -> str:
@@ -243,6 +255,8 @@ def _compilation(method: Method) -> str:
 def _cell_text(method: Method, key: str, cell: Cell) -> str:
     if cell.mean is None:
         return MISSING
+    if key == "epsilon":
+        return numbers.significant(cell.mean, 3)
     if key in ("bits_up", "bits_down"):
         return numbers.bits(cell.mean)
     if key == "seconds":

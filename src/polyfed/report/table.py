@@ -139,15 +139,15 @@ def write_files(table: Table, folder: str | Path, name: str) -> list[Path]:
 
 
 def _columns(task: Task, private: bool) -> tuple[Column, ...]:
-    key = task.name.replace(" ", "_")
+    key = task.prefix
     best = "low" if task.lower_is_better else "high"
     scale, decimals, unit = (100.0, 1, ", %") if task.is_share else (1.0, None, "")
     quality = [
-        Column(f"{key}_mean", f"{task.name.capitalize()} (mean{unit})", scale, decimals, best=best),
-        Column(f"{key}_size_weighted_mean", "Size-weighted", scale, decimals, best=best),
-        Column(f"{key}_std", "Std over clients", scale, decimals),
-        Column(f"{key}_worst10", "Worst 10%", scale, decimals, best=best),
-        Column(f"{key}_best10", "Best 10%", scale, decimals, best=best),
+        Column(f"{key}mean", f"{task.name.capitalize()} (mean{unit})", scale, decimals, best=best),
+        Column(f"{key}size_weighted_mean", "Size-weighted", scale, decimals, best=best),
+        Column(f"{key}std", "Std over clients", scale, decimals),
+        Column(f"{key}worst10", "Worst 10%", scale, decimals, best=best),
+        Column(f"{key}best10", "Best 10%", scale, decimals, best=best),
     ]
     who = [
         Column("better_than_alone", "Better than alone (%)", 100.0, 1, best="high"),
@@ -163,7 +163,7 @@ def _columns(task: Task, private: bool) -> tuple[Column, ...]:
 
 
 def _cell(method: Method, key: str) -> Cell:
-    statistic = key.removeprefix(method.task.name.replace(" ", "_") + "_")
+    statistic = key.removeprefix(method.task.prefix)
     if statistic == key:
         return Cell.over(method.figures(key))
     return Cell.over(method.seed_statistics(method.deployed, statistic))
