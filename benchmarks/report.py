@@ -9,7 +9,7 @@ from typing import Any
 
 from chart import draw
 from measure import AGREE
-from works import OF_FEDAVG, SHARE, TIMES, WORKS
+from works import OF_FEDAVG, ON_DEVICE, SHARE, TIMES, WORKS
 
 from polyfed.bench.work import TOLERANCE
 
@@ -21,6 +21,9 @@ PAGE, CHART = ROOT / "docs" / "benchmarks.md", ROOT / "docs" / "images" / "bench
 OURS = "polyfed"
 
 Record = dict[str, Any]
+Goal = tuple[str, str, str, bool]
+"""What, how much is asked, what was measured, whether it is met."""
+FIGURES = {"client_updates_per_second": "client updates/s", "tflops": "TFLOP/s"}
 
 
 def keep(record: Record) -> None:
@@ -41,7 +44,7 @@ def tables(record: Record) -> str:
     """All tables of a run, in Markdown."""
     found = []
     if record["works"]:
-        found += ["## Rounds", "", _rounds(record), "", "## Goals", "", _goals(record)]
+        found += ["## Rounds", "", _rounds(record), "", "## Goals", "", _goals(goals(record))]
         gaps = [f"- ({work['key']}) {gap}" for work in record["works"] for gap in work["gaps"]]
         gaps += [f"- {gap}" for gap in left_out(record)]
         if gaps:
@@ -91,15 +94,13 @@ def _named(timing: dict[str, Any], method: str) -> str:
     return timing["framework"] if timing["method"] == method else f"{timing['framework']} ({timing['method']})"
 
 
-def _goals(record: Record) -> str:
-    rows = []
-    for goal, asked, found, good in goals(record):
-        rows.append((goal, asked, found, "yes" if good else "**no**"))
+def _goals(goals: Iterator[Goal]) -> str:
+    rows = [(goal, asked, found, "yes" if good else "**no**") for goal, asked, found, good in goals]
     return table(("goal", "asked", "measured", "reached"), rows)
 
 
-def goals(record: Record) -> Iterator[tuple[str, str, str, bool]]:
-    """Each goal that the run's figures can be held against: what, how much, what was measured, whether it is met."""
+def goals(record: Record) -> Iterator[Goal]:
+    """Each goal that the run's figures can be held against."""
     for work in record["works"]:
         key, (ours, *peers) = work["key"], work["timings"]
         if key in SHARE:
@@ -146,7 +147,17 @@ def on_gpu(record: Record) -> str:
             )
         )
     titles = ("work", "clients", "products in", "s/round", "client updates/s", "TFLOP/s", "of the memory floor")
-    return ON_GPU.format(**record, **record["machine"]) + "\n\n" + table((*titles, "times PyTorch"), rows)
+    found = [ON_GPU.format(**record, **record["machine"]), table((*titles, "times PyTorch"), rows)]
+    return "\n\n".join([*found, _goals(gpu_goals(record))])
+
+
+def gpu_goals(record: Record) -> Iterator[Goal]:
+    """The goals of the works that were taken with 32-bit numbers."""
+    for work in record["works"]:
+        asked = ON_DEVICE.get((work["work"], work["clients"]), {})
+        for figure, least in asked.items() if work.get("compute", "float32") == "float32" else ():
+            told = f"({work['work']}) {work['clients']:,} clients: {FIGURES[figure]}"
+            yield told, f"{least:,}", f"{work[figure]:,.0f}", work[figure] >= least
 
 
 def table(titles: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:

@@ -51,6 +51,12 @@ TIMES: dict[str, dict[Environment, float]] = {
 """At least so many times as fast as the peer."""
 OF_FEDAVG = {"f-apfl": 2.2, "f-scaffold": 1.25}
 """At most so many times the time of work (a)."""
+ON_DEVICE = {
+    ("a", 100): {"client_updates_per_second": 40_000},
+    ("a", 1000): {"client_updates_per_second": 50_000},
+    ("c", 100): {"tflops": 40},
+}
+"""On an H200, at least so much with so many clients."""
 
 
 def products(work: Work) -> int:

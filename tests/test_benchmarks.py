@@ -87,6 +87,7 @@ def test_the_page_shows_the_run_and_what_is_missing(bench, monkeypatch, tmp_path
         "| fedavg | 2.0 | 0 |",
         "| 80% | 400 |",
         "| 100 | bfloat16 |",
+        "| (a) 100 clients: client updates/s | 40,000 | 50,000 | yes |",
     ):
         assert words in page
     assert (tmp_path / "chart.png").read_bytes().startswith(b"\x89PNG")

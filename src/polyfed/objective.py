@@ -157,6 +157,7 @@ class Objective:
             own = jax.random.fold_in(jax.random.fold_in(key, MASKS), index)
             return (Batch(None, None) if batch is None else batch)._replace(key=own)
 
+        carry = lax.optimization_barrier(carry)  # else XLA keeps every client's copy of what the caller still needs
         carry = lax.fori_loop(0, steps, lambda index, carry: step(carry, batch_at(index)), carry)
         return carry, jnp.asarray(steps, jnp.int32)
 

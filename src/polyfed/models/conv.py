@@ -26,7 +26,7 @@ from polyfed.models.dense import ACTIVATIONS, Layer, affine, check_activation, d
 
 PADDINGS = ("valid", "same")
 Block = tuple[int, int]
-OPERATIONS_PER_NUMBER = 400
+OPERATIONS_PER_NUMBER = 200
 """On an accelerator, operations of a matrix product that take the time of writing and reading a number of a patch."""
 BLOCK_BYTES = 1 << 20
 """On a CPU, the patches of the images that go through the convolutions together take at most so much."""
@@ -161,11 +161,12 @@ def _by_blocks(x: jax.Array, w: jax.Array, block: Block) -> jax.Array:
         x = x.reshape(rows, *cells, -1)
     shifted = [x[:, i : i + down, j : j + along] for i in range(more[0] + 1) for j in range(more[1] + 1)]
     windows = jnp.concatenate(shifted, axis=-1).reshape(rows * down * along, -1)
-    matrix = w
-    if block != (1, 1):
+    if block == (1, 1):  # outputs first, and kept so: the gradient's product is then 1.2 times as fast on a CPU
+        matrix = lax.optimization_barrier(w.reshape(-1, out).T).T
+    else:
         places = [_places(side, size, w.dtype) for side, size in zip(block, w.shape[:2], strict=True)]
-        matrix = jnp.einsum("ijco,maip,nbjq->mnabcpqo", w, *places)
-    found = (windows @ matrix.reshape(windows.shape[1], -1)).reshape(rows, down, along, *block, out)
+        matrix = jnp.einsum("ijco,maip,nbjq->mnabcpqo", w, *places).reshape(windows.shape[1], -1)
+    found = (windows @ matrix).reshape(rows, down, along, *block, out)
     found = found.transpose(0, 1, 3, 2, 4, 5).reshape(rows, down * block[0], along * block[1], out)
     return found[:, :height, :width]
 

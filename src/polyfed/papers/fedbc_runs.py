@@ -87,6 +87,8 @@ class Task:
     every: int = 1
     batch: int = 20
     cohort: int = COHORT
+    rates: tuple[float, ...] | None = None
+    """the stepsizes to choose from, where they are not the contender's"""
 
 
 class Record(NamedTuple):
@@ -249,9 +251,10 @@ def choose(task: Task, label: str, judged: str, budget: int) -> Options:
     """The candidate whose judged model is best on validation rows (seed 0), of as many for every method."""
     contender = (GLOBAL if judged == "global" else LOCAL)[label]
     kind = get_algorithm(contender.algorithm)
-    points = math.prod(len(values) for values in contender.space.values())
+    space = contender.space if task.rates is None else contender.space | {"lr": list(task.rates)}
+    points = math.prod(len(values) for values in space.values())
     search = "grid" if points <= budget else "random"
-    plan = tune_plan({"budget": budget, "search": search, "space": {label: contender.space}}, {label: kind}, "fedbc")
+    plan = tune_plan({"budget": budget, "search": search, "space": {label: space}}, {label: kind}, "fedbc")
     quiet = replace(task, every=task.rounds)
     runs = [Run(quiet, label, judged, options(**values), 0) for _, values in plan.candidates(label)]
     column = f"{contender.judged}_validation_{_way(judged)}"

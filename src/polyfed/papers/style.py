@@ -12,8 +12,8 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-"""Okabe and Ito's palette, without its yellow, which is too pale for a line."""
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C510A", "#7F7F7F")
+"""Okabe and Ito's palette, without its yellow, which is too pale for a line; then a brown and a grey."""
 BASELINE, METHOD = "--", "-"
 """The baseline (GD) is dashed and the method solid, as in Scafflix Fig. 1."""
 WIDTH, HEIGHT = 3.1, 2.5
