@@ -17,7 +17,10 @@ from polyfed.engine.lockstep import Lockstep
 from polyfed.engine.simulation import Simulation
 
 CASES: dict[str, tuple[Any, dict[str, Any]]] = {
-    "fedavg": (pf.algorithms.FedAvg(local_steps=2, batch=4), {"participation": 3}),
+    "fedavg": (
+        pf.algorithms.FedAvg(local_steps=2, batch=4, weighting="uniform"),
+        {"participation": 3, "privacy": pf.Privacy(clip=0.1, noise=0.5, delta=0.01)},
+    ),
     "apfl": (
         pf.algorithms.APFL(local_steps=2, batch=4),
         {"participation": pf.Bernoulli(0.5), "rounds": 2, "eval_clients": 3},

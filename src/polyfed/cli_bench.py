@@ -162,12 +162,14 @@ def bench_scale_command(
 
 @bench_app.command("deploy")
 def bench_deploy_command(
-    rounds: Annotated[int, typer.Option(help="Rounds of each kind.", min=2)] = 5, as_json: AsJson = False
+    rounds: Annotated[int, typer.Option(help="Rounds of each kind.", min=2)] = 5,
+    secure: Annotated[bool, typer.Option("--secure", help="With masked uploads.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """A round across three sites on loopback, beside a bare round of Flower on the same processes."""
     from polyfed.bench.deploy import bench_deploy
 
-    figures = bench_deploy(rounds)
+    figures = bench_deploy(rounds, secure)
     if as_json:
         print(json.dumps(figures, indent=1))
         return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import jax
@@ -23,6 +24,9 @@ BLOCK = 4096
 AHEAD = 1 << 14
 """The most rows whose order is drawn before the first step, all at once, which costs less than step by step."""
 
+NEARBY_BYTES = 256 << 10
+"""The most that a client's rows may take to be copied together before local work that reads all of them."""
+
 MASKS = 2**31 - 2
 """What a client's key is folded with for the draws of the model itself (dropout), apart from those of the batches."""
 
@@ -31,11 +35,13 @@ class Batch(NamedTuple):
     """Rows of an example array (None: all of them), and the weight of each: 0 where the batch is padded.
 
     Without weights: all of the client's rows. `key` is for models that draw in training, and None elsewhere.
+    `examples`: the array that the rows are of, where it is not that of the objective.
     """
 
     rows: jax.Array | None
     weights: jax.Array | None
     key: jax.Array | None = None
+    examples: Examples | None = None
 
 
 class Examples(NamedTuple):
@@ -89,6 +95,9 @@ class Objective:
     """f_i on the client's validation rows, where the data has any."""
     compute: Narrow = None
     """The type that the model computes in, where it is not that of the parameters."""
+    nearby: bool = False
+    """Whether local work that reads all of a client's few rows copies them together first: a processor reads rows one
+    after another faster than here and there."""
 
     def value(self, params: Any, batch: Batch | None = None) -> jax.Array:
         """f_i on a batch, or on all of the client's rows."""
@@ -134,24 +143,26 @@ class Objective:
         if batching.replace and not whole:
             size = int(batching.size)
         ahead = isinstance(steps, int) and not whole and steps * size <= AHEAD
+        near, first = self._copied(steps * size) if isinstance(steps, int) and not whole else (None, self.start)
 
         def rows_at(index: jax.Array) -> Batch | None:
             if whole:
                 return None
             if batching.replace:
                 draw = jax.random.randint(jax.random.fold_in(key, index), (size,), 0, self.size)
-                return Batch(self.start + draw, jnp.ones(size, jnp.result_type(float)))
+                return Batch(first + draw, jnp.ones(size, jnp.result_type(float)))
             positions = (index % per_epoch) * size + jnp.arange(size)
             inside = positions < self.size
             shuffle = jax.random.fold_in(key, index // per_epoch)
             unroll = 1 if ahead else randomness.UNROLL
             rows = randomness.shuffled(shuffle, self.size, jnp.where(inside, positions, 0), unroll=unroll)
-            return Batch(self.start + rows, inside.astype(jnp.result_type(float)))
+            return Batch(first + rows, inside.astype(jnp.result_type(float)))
 
         batches = jax.vmap(rows_at)(jnp.arange(steps)) if ahead else None
 
         def batch_at(index: jax.Array) -> Batch | None:
             batch = rows_at(index) if batches is None else jax.tree.map(lambda leaf: leaf[index], batches)
+            batch = batch if batch is None else batch._replace(examples=near)
             if self.problem.model.train_apply is None:
                 return batch
             own = jax.random.fold_in(jax.random.fold_in(key, MASKS), index)
@@ -160,6 +171,16 @@ class Objective:
         carry = lax.optimization_barrier(carry)  # else XLA keeps every client's copy of what the caller still needs
         carry = lax.fori_loop(0, steps, lambda index, carry: step(carry, batch_at(index)), carry)
         return carry, jnp.asarray(steps, jnp.int32)
+
+    def _copied(self, count: int) -> tuple[Examples | None, jax.Array]:
+        """The client's rows and where they begin in the copy, before work that reads `count` rows; or None."""
+        there = len(self.examples.y)
+        size = sum(part.dtype.itemsize * prod(part.shape[1:]) for part in self.examples) * self.longest
+        if not self.nearby or count < self.longest or self.longest > there or size > NEARBY_BYTES:
+            return None, self.start
+        begin = jnp.minimum(self.start, there - self.longest)
+        parts = (lax.dynamic_slice_in_dim(part, begin, self.longest) for part in self.examples)
+        return Examples(*map(lax.optimization_barrier, parts)), self.start - begin
 
     def rows(self, first: jax.Array | int, count: int) -> Batch:
         """The client's rows first..first+count-1 in their own order; beyond its last row, that row with weight 0."""
@@ -173,7 +194,7 @@ class Objective:
     def _pass(self, function: Callable[[Any, Examples, Batch], Any], params: Any, batch: Batch | None) -> Any:
         """A mean over a batch, or over all of the client's rows, block by block."""
         if batch is not None and batch.weights is not None:
-            return function(params, self.examples, batch)
+            return function(params, batch.examples or self.examples, batch)
         key = None if batch is None else batch.key
         if self.block is not None:
             inside = jnp.arange(self.longest) < self.size

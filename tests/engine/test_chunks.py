@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 import polyfed as pf
+from polyfed import objective
 from polyfed.engine.devices import BATCH_BYTES, EVAL_BYTES, chunk_size, made_bytes
 from polyfed.engine.simulation import Simulation
+from polyfed.objective import Objective
 
 
 def made(model, inputs: tuple[int, ...], outputs: int, dtype=jnp.float32) -> int:
@@ -98,3 +101,27 @@ def test_clients_of_unlike_sizes_are_measured_in_any_chunks() -> None:
         for metrics in found:
             np.testing.assert_allclose(metrics["loss"][client], loss, rtol=1e-5)
             np.testing.assert_allclose(metrics["accuracy"][client], np.mean(logits.argmax(axis=1) == y), rtol=1e-6)
+
+
+def test_rows_that_were_copied_together_are_the_same_rows(problem, monkeypatch) -> None:
+    """In a round that reads as many rows as the largest client has; the last client's copy would pass the end."""
+    copies = []
+    real = Objective._copied
+
+    def counted(self: Objective, count: int) -> Any:
+        copies.append(real(self, count))
+        return copies[-1]
+
+    def run() -> list[np.ndarray]:
+        method = pf.algorithms.APFL(local_steps=5, batch=4, lr=0.1)
+        simulation = Simulation(pf.Problem(problem.federation, pf.models.linear(), "softmax"), method, dtype="float64")
+        simulation.advance(3)
+        return jax.tree.leaves(jax.device_get((simulation.server, simulation.client_state)))
+
+    monkeypatch.setattr(Objective, "_copied", counted)
+    ours = run()
+    assert copies[0][0] is not None
+    monkeypatch.setattr(objective, "NEARBY_BYTES", 0)
+    for a, b in zip(ours, run(), strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert copies[-1][0] is None

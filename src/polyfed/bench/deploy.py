@@ -22,13 +22,14 @@ SITES = ["north", "south", "west"]
 PATIENCE = 600.0
 
 
-def bench_deploy(rounds: int = 5) -> dict[str, Any]:
+def bench_deploy(rounds: int = 5, secure: bool = False) -> dict[str, Any]:
     """Seconds of each round: bare, ours, bare again. The first of ours has the sites' compilation."""
     with tempfile.TemporaryDirectory() as place, ExitStack() as stack:
         folder = Path(place) / "project"
         make_project(folder, SITES, "127.0.0.1", free_port(), example=True)
         path = folder / "server" / "server.toml"
-        path.write_text(path.read_text().replace("rounds = 10", f"rounds = {rounds + 1}"))
+        text = path.read_text().replace("rounds = 10", f"rounds = {rounds + 1}")
+        path.write_text(text.replace("secure = false", "secure = true") if secure else text)
         link = Link(folder / "server")
         stack.enter_context(link.start())
         for site in SITES:

@@ -239,7 +239,8 @@ class Round:
             )
             validation = Objective(self.problem, held.examples, *place, compute=self.compute)
         place = (start, size, self.longest.train, data.number(client), number, shared)
-        return Objective(self.problem, data.train.examples, *place, block, validation, self.compute)
+        nearby = self.layout.device.platform == "cpu"
+        return Objective(self.problem, data.train.examples, *place, block, validation, self.compute, nearby)
 
     def prepare(self, method: Algorithm, clients: jax.Array, states: State, data: Data) -> State:
         """What these clients do alone before the first round."""
