@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from typing import Any
 
 import jax
@@ -11,6 +12,8 @@ import pytest
 
 import polyfed as pf
 
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a shell's background; commands of tests would inherit it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 jax.config.update("jax_num_cpu_devices", 2)
 with pytest.MonkeyPatch.context() as patch:
     # Most of the time goes into compilation. XLA reads its flags once; commands that tests start have the usual ones.

@@ -110,10 +110,7 @@ def test_ctrl_c_keeps_what_came(tmp_path):
     threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
     base = f"http://127.0.0.1:{http.server_port}"
     line, options = command("data", "fetch", "a9a", "--from", base, cwd=tmp_path)
-    # Tests in the background of a shell ignore Ctrl-C, and so would their children.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)
-    signal.signal(signal.SIGINT, before)
     part = tmp_path / "data" / "libsvm" / "a9a.part"
     try:
         for _ in range(600):
