@@ -31,7 +31,9 @@ def draw(record: dict[str, Any], place: Path) -> None:
         left = (number - (len(COLORS) - 1) / 2) * width
         bars = {k + left: times for k, work in enumerate(works) if (times := _times(work, name)) is not None}
         drawn = axes.bar(list(bars), list(bars.values()), width * 0.92, color=color, label=name)
-        axes.bar_label(drawn, [_label(times) for times in bars.values()], fontsize=7)
+        labels = axes.bar_label(drawn, [_label(times) for times in bars.values()], fontsize=7, padding=2, zorder=3)
+        for label in labels:  # over the line at 1, which small bars end at
+            label.set_bbox({"facecolor": "white", "edgecolor": "none", "pad": 0.6})
     axes.axhline(1, color=OUR_COLOR, linewidth=1.5, label=OURS)
     axes.set_yscale("log")
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
