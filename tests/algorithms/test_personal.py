@@ -24,8 +24,10 @@ def run(problem, method, **options):
     return simulate(problem, method, rounds=ROUNDS, eval_every=ROUNDS, **options)
 
 
-@pytest.mark.parametrize(("batch", "rows"), BATCHES)
-@pytest.mark.parametrize("variant", ["first-order", "hessian-free", "exact"])
+@pytest.mark.parametrize(
+    ("variant", "batch", "rows"),
+    [("first-order", "full", None), *((v, *rows) for v in ("hessian-free", "exact") for rows in BATCHES)],
+)
 def test_perfedavg_is_fallahs_algorithm(problem, variant, batch, rows) -> None:
     method = A.PerFedAvg(**WORK, batch=batch, variant=variant, inner_lr=0.2, delta=0.01)
     found = matrix(run(problem, method).global_params)

@@ -15,7 +15,7 @@ UNPACK = Path(__file__).resolve().parents[3] / "shared" / "data" / "unpack"
 
 @pytest.mark.slow
 @pytest.mark.realdata
-@pytest.mark.parametrize("name", ["scafflix/fig1", "flix/fig2", "flix/fig9"])
+@pytest.mark.parametrize("name", ["scafflix/fig1", "flix/fig2"])
 def test_a_quick_reproduction_confirms_its_claims(name, tmp_path, monkeypatch):
     if not UNPACK.is_file():
         pytest.skip("the published datasets are not beside the repository (no ../shared/data/unpack)")
