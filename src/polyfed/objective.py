@@ -142,8 +142,9 @@ class Objective:
         steps = steps if count is None else count
         if batching.replace and not whole:
             size = int(batching.size)
-        ahead = isinstance(steps, int) and not whole and steps * size <= AHEAD
-        near, first = self._copied(steps * size) if isinstance(steps, int) and not whole else (None, self.start)
+        read = steps * size if isinstance(steps, int) and not whole else None
+        ahead = read is not None and read <= AHEAD
+        near, first = (None, self.start) if read is None else self._copied(read)
 
         def rows_at(index: jax.Array) -> Batch | None:
             if whole:

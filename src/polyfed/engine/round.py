@@ -23,7 +23,7 @@ from polyfed.compute_type import Narrow
 from polyfed.engine import store
 from polyfed.engine.devices import AXIS, DEVICES, HOSTS, Layout
 from polyfed.engine.participation import Sampling
-from polyfed.engine.records import Carry, Contribution, Data, Longest, Slots, Sums, Tally, contribution
+from polyfed.engine.records import Carry, Contribution, Data, Longest, Shard, Slots, Sums, Tally, contribution
 from polyfed.objective import Examples, Objective
 from polyfed.privacy import Privacy, centre_of
 from polyfed.problem import Problem
@@ -225,22 +225,16 @@ class Round:
     ) -> Objective:
         """The client's objective in a round."""
         shared = randomness.purpose_key(data.seed, Purpose.SERVER, number)
-        start, size = data.train.starts[client], data.train.sizes[client]
         number = jnp.asarray(number, jnp.int32)
-        held, validation = data.validation, None
-        if held is not None:
-            place = (
-                held.starts[client],
-                held.sizes[client],
-                self.longest.validation,
-                data.number(client),
-                number,
-                shared,
-            )
-            validation = Objective(self.problem, held.examples, *place, compute=self.compute)
-        place = (start, size, self.longest.train, data.number(client), number, shared)
+
+        def of(shard: Shard, longest: int, **more: Any) -> Objective:
+            place = (shard.starts[client], shard.sizes[client], longest, data.number(client), number, shared)
+            return Objective(self.problem, shard.examples, *place, compute=self.compute, **more)
+
+        held = data.validation
+        validation = None if held is None else of(held, self.longest.validation)
         nearby = self.layout.device.platform == "cpu"
-        return Objective(self.problem, data.train.examples, *place, block, validation, self.compute, nearby)
+        return of(data.train, self.longest.train, block=block, validation=validation, nearby=nearby)
 
     def prepare(self, method: Algorithm, clients: jax.Array, states: State, data: Data) -> State:
         """What these clients do alone before the first round."""

@@ -57,14 +57,14 @@ def label(method: Method, model: str) -> str:
 def _columns(task: Task) -> tuple[Column, ...]:
     best = "low" if task.lower_is_better else "high"
     scale, decimals, unit, squared = (100.0, 1, " (%)", " (points²)") if task.is_share else (1.0, None, "", "")
-    key = task.prefix
+    prefix = task.prefix
     return (
-        Column(f"{key}variance", f"Variance over clients{squared}", scale**2, decimals, best="low"),
-        Column(f"{key}worst10", f"Worst 10%{unit}", scale, decimals, best=best),
-        Column(f"{key}smallest", f"Smallest client{unit}", scale, decimals, best=best),
-        Column(f"{key}largest", f"Largest client{unit}", scale, decimals, best=best),
-        Column(f"{key}gini", "Gini index", 1.0, 3, best="low"),
-        Column(f"{key}jain", "Jain index", 1.0, 3, best="high"),
+        Column(f"{prefix}variance", f"Variance over clients{squared}", scale**2, decimals, best="low"),
+        Column(f"{prefix}worst10", f"Worst 10%{unit}", scale, decimals, best=best),
+        Column(f"{prefix}smallest", f"Smallest client{unit}", scale, decimals, best=best),
+        Column(f"{prefix}largest", f"Largest client{unit}", scale, decimals, best=best),
+        Column(f"{prefix}gini", "Gini index", 1.0, 3, best="low"),
+        Column(f"{prefix}jain", "Jain index", 1.0, 3, best="high"),
         Column("smallest_weight", "Weight of the smallest (%)", 100.0, 2),
         Column("smallest_data", "Data of the smallest (%)", 100.0, 2),
         Column("largest_weight", "Weight of the largest (%)", 100.0, 2),

@@ -249,7 +249,9 @@ def _card(name: str, value: str, note: str) -> str:
 
 def _compilation(method: Method) -> str:
     seconds = strict_average(method.figures("compile_seconds"))
-    return "" if seconds is None else f"and {numbers.duration(seconds)} to compile"
+    if seconds is None:
+        return ""
+    return f"and {numbers.duration(seconds)} to compile" if seconds >= 0.005 else "and nothing new to compile"
 
 
 def _cell_text(method: Method, key: str, cell: Cell) -> str:

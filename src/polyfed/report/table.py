@@ -139,15 +139,15 @@ def write_files(table: Table, folder: str | Path, name: str) -> list[Path]:
 
 
 def _columns(task: Task, private: bool) -> tuple[Column, ...]:
-    key = task.prefix
+    prefix = task.prefix
     best = "low" if task.lower_is_better else "high"
     scale, decimals, unit = (100.0, 1, ", %") if task.is_share else (1.0, None, "")
     quality = [
-        Column(f"{key}mean", f"{task.name.capitalize()} (mean{unit})", scale, decimals, best=best),
-        Column(f"{key}size_weighted_mean", "Size-weighted", scale, decimals, best=best),
-        Column(f"{key}std", "Std over clients", scale, decimals),
-        Column(f"{key}worst10", "Worst 10%", scale, decimals, best=best),
-        Column(f"{key}best10", "Best 10%", scale, decimals, best=best),
+        Column(f"{prefix}mean", f"{task.name.capitalize()} (mean{unit})", scale, decimals, best=best),
+        Column(f"{prefix}size_weighted_mean", "Size-weighted", scale, decimals, best=best),
+        Column(f"{prefix}std", "Std over clients", scale, decimals),
+        Column(f"{prefix}worst10", "Worst 10%", scale, decimals, best=best),
+        Column(f"{prefix}best10", "Best 10%", scale, decimals, best=best),
     ]
     who = [
         Column("better_than_alone", "Better than alone (%)", 100.0, 1, best="high"),
