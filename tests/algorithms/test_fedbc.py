@@ -38,10 +38,10 @@ def one(params, i: int):
 def assert_is(found, expected) -> None:
     """z, and every client's x_i, lambda_i and gamma_i, where the method keeps them."""
     np.testing.assert_allclose(matrix(found.global_params), expected["z"], atol=1e-10)
-    bond = getattr(found.client_state, "bond", found.client_state)
+    bond = found.client_state.bond
     np.testing.assert_allclose(bond.multiplier, expected["multiplier"], atol=1e-10)
     np.testing.assert_allclose(bond.tolerance, expected["tolerance"], atol=1e-10)
-    if hasattr(found.client_state, "own"):
+    if getattr(found.client_state, "own", None) is not None:
         for i, x in enumerate(expected["x"]):
             np.testing.assert_allclose(one(found.client_state.own, i), x, atol=1e-10)
 
@@ -97,8 +97,10 @@ def test_any_optax_optimiser_takes_the_local_steps_and_begins_anew_in_each_round
     assert_is(run(problem, method), expected)
 
 
-def test_perfedbc_is_algorithm_3(problem) -> None:
-    method = A.PerFedBC(**WORK, inner_lr=0.2, inner_steps=2, tolerance=TOLERANCE, dual_lr=0.2, multiplier=0.3)
+@pytest.mark.parametrize("deploy", ["global", "own"])
+def test_perfedbc_is_algorithm_3(problem, deploy) -> None:
+    work = {**WORK, "inner_lr": 0.2, "inner_steps": 2}
+    method = A.PerFedBC(**work, tolerance=TOLERANCE, dual_lr=0.2, multiplier=0.3, deploy=deploy)
     with jax.enable_x64(True):
         expected = reference.fedbc(
             problem,
@@ -212,7 +214,7 @@ def test_tolerances_come_from_a_number_a_list_or_a_column(problem) -> None:
     quadratics, _, _ = quadratic_problem()
     simulation = Simulation(quadratics, A.PerFedBC(tolerance="L"), dtype="float64")
     simulation.prepare()
-    np.testing.assert_array_equal(simulation.client_state.tolerance, quadratics.federation.columns["L"])
+    np.testing.assert_array_equal(simulation.client_state.bond.tolerance, quadratics.federation.columns["L"])
 
 
 def test_finetuning_takes_its_steps_from_the_clients_own_model_on_training_rows(problem) -> None:
@@ -224,6 +226,30 @@ def test_finetuning_takes_its_steps_from_the_clients_own_model_on_training_rows(
             x = x - 0.7 * f.grad(x)
         np.testing.assert_allclose(one(everyone, i), x, atol=1e-10)
     np.testing.assert_allclose(matrix(tuned.personal(2)), one(everyone, 2), atol=1e-12)
+
+
+@pytest.mark.parametrize("deploy", ["global", "own"])
+def test_perfedbc_adapts_the_global_model_or_the_clients_own(problem, deploy) -> None:
+    tuned = run(problem, A.PerFedBC(**FULL, inner_lr=0.7, adapt_steps=2, deploy=deploy))
+    (everyone,) = tuned.personal_blocks()
+    for i, f in enumerate(clients_of(problem)):
+        x = matrix(tuned.global_params) if deploy == "global" else one(tuned.client_state.own, i)
+        for _ in range(2):
+            x = x - 0.7 * f.grad(x)
+        np.testing.assert_allclose(one(everyone, i), x, atol=1e-10)
+
+
+def test_a_newcomer_to_perfedbc_does_a_round_and_adapts(problem) -> None:
+    method = A.PerFedBC(**FULL, inner_lr=0.2, deploy="own")
+    with jax.enable_x64(True):
+        f = problem._objective("site-3", "train")
+        server = method.init_server({"w": START[:-1], "b": START[-1]})._replace(multiplier=0.4)
+        found = method.adapt(server, f, jax.random.key(0))
+    client, x = clients_of(problem)[3], START
+    for _ in range(3):
+        inner = x - 0.2 * (client.grad(x) + 0.8 * (x - START))
+        x = x - 0.3 * client.grad(inner)
+    np.testing.assert_allclose(matrix(found), x - 0.2 * client.grad(x), atol=1e-10)
 
 
 def test_a_newcomer_is_bound_by_the_others_mean_multiplier(problem) -> None:

@@ -87,7 +87,7 @@ class Algorithm(ABC):
     """`resolve(problem) -> algorithm`: fill in what follows from the problem, such as a theorem's stepsize."""
     mixture: bool = False
     """Whether clients deploy alpha x + (1 - alpha) x_i*, and the method minimises the mean of f_i there."""
-    deploys_adapted: bool = False
+    deploys_adapted: bool | property = False
     """Whether what a client deploys is `adapt(server, f, key)`: the global model is meant to be adapted, not used."""
     refine: Callable[..., Tree] | None = None
     """`refine(model, f, key) -> model`: the last steps that a client takes on its own rows before it deploys."""

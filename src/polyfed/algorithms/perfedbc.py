@@ -12,7 +12,7 @@ from polyfed.algorithms import checks, newcomer
 from polyfed.algorithms.base import Total, Upload, algorithm
 from polyfed.algorithms.fedbc import (
     BcServer,
-    Bond,
+    BcState,
     BondedMethod,
     averaged,
     bond_weight,
@@ -35,9 +35,11 @@ if TYPE_CHECKING:
 class PerFedBC(BondedMethod):
     """FedBC with meta-learning in its local work: the global model is trained to be good after a step of each client.
 
-    Bedi et al. 2022, Algorithm 3. A client deploys the global model after adapt_steps on its training rows.
+    Bedi et al. 2022, Algorithm 3. A client deploys the global model, or x_i, after adapt_steps on its training rows.
     """
 
+    deploy: Literal["global", "own"] = "global"
+    """the model that a client adapts and deploys: z, which the method trains for that, or its own x_i"""
     weighting: Literal["multiplier", "size", "uniform"] = "multiplier"
     """the weight of a client in the average: its new lambda_i as in the paper, n_i, or one for all"""
     lr: Schedule = 0.01
@@ -47,7 +49,7 @@ class PerFedBC(BondedMethod):
     inner_steps: int = 1
     """J, steps of the adaptation in a meta-step"""
     adapt_steps: int = 1
-    """steps with inner_lr, on training rows, that make the model which a client deploys"""
+    """steps with inner_lr, on training rows, that make the model which a client deploys of z or x_i"""
     local_steps: int = 10
     """K, meta-steps per round"""
     local_epochs: int | None = None
@@ -56,9 +58,13 @@ class PerFedBC(BondedMethod):
     """rows of each of a step's batches, or "full" """
     replace: bool = False
     """draw batches with replacement"""
-    deploys_adapted = True
+
+    @property
+    def deploys_adapted(self) -> bool:
+        return self.deploy == "global"
 
     def check(self) -> None:
+        checks.choice(self, "deploy", "global", "own")
         check_bond(self)
         checks.local_work(self)
         checks.number(self, "inner_lr")
@@ -71,39 +77,57 @@ class PerFedBC(BondedMethod):
     def init_server(self, params: Tree) -> BcServer:
         return BcServer(params, first_bond(self).multiplier)
 
-    def init_client(self, params: Tree) -> Bond:
-        return first_bond(self)
+    def init_client(self, params: Tree) -> BcState:
+        return BcState(params if self.deploy == "own" else None, first_bond(self))
 
-    def prepare(self, bond: Bond, f: Objective, key: jax.Array) -> Bond:
-        return own_bond(self, bond, f)
+    def prepare(self, state: BcState, f: Objective, key: jax.Array) -> BcState:
+        return state._replace(bond=own_bond(self, state.bond, f))
 
     def broadcast(self, server: BcServer) -> Tree:
         return server.params
 
-    def local(self, z: Tree, bond: Bond, f: Objective, key: jax.Array) -> tuple[Upload, Bond]:
+    def local(self, z: Tree, state: BcState, f: Objective, key: jax.Array) -> tuple[Upload, BcState]:
+        x, steps = self._meta_steps(z, state.bond.multiplier, f, key, Batching.of(self))  # line 13
+        move = subtract(x, z)
+        bond = dual_step(self, state.bond, squared_norm(move), f.round)  # line 14
+        own = x if self.deploy == "own" else None
+        return Upload(move, bond_weight(self, bond, f), steps=steps), BcState(own, bond)
+
+    def update(self, server: BcServer, total: Total) -> BcServer:
+        return averaged(self, server, total)  # line 15
+
+    def personal(self, server: BcServer, state: BcState) -> Tree:
+        return server.params if self.deploy == "global" else state.own
+
+    def refine(self, model: Tree, f: Objective, key: jax.Array) -> Tree:
+        """The adaptation of x_i; that of z is `adapt`."""
+        return model if self.deploy == "global" else self._adapted(model, f, key)
+
+    def adapt(self, server: BcServer, f: Objective, key: jax.Array, work: Batching | None = None) -> Tree:
+        """The global model, or what a round makes of it under the others' mean multiplier, adapted."""
+        if self.deploy == "global":
+            return self._adapted(server.params, f, key, work)
+        x, _ = self._meta_steps(server.params, server.multiplier, f, key, work or Batching.of(self))
+        return self._adapted(x, f, jax.random.fold_in(key, newcomer.ASIDE))
+
+    def _meta_steps(
+        self, z: Tree, multiplier: jax.Array, f: Objective, key: jax.Array, work: Batching
+    ) -> tuple[Tree, jax.Array]:
         lr, inner = at(self.lr, f.round), Batching(self.batch, self.inner_steps, None, self.replace)
         aside = jax.random.fold_in(key, newcomer.ASIDE)
 
         def descent(w: Tree, batch: Batch | None) -> Tree:
-            return descend(w, self.inner_lr, lagrangian_gradient(w, z, bond.multiplier, f, batch))  # line 9
+            return descend(w, self.inner_lr, lagrangian_gradient(w, z, multiplier, f, batch))  # line 9
 
         def step(carry: tuple[Tree, jax.Array], batch: Batch | None) -> tuple[Tree, jax.Array]:
             w, count = carry
             adapted, _ = f.train(descent, w, jax.random.fold_in(aside, count), inner)
             return descend(w, lr, f.grad(adapted, batch)), count + 1  # line 11
 
-        (x, _), steps = f.train(step, (z, jnp.zeros((), jnp.int32)), key, Batching.of(self))
-        move = subtract(x, z)
-        bond = dual_step(self, bond, squared_norm(move), f.round)  # line 14
-        return Upload(move, bond_weight(self, bond, f), steps=steps), bond
+        (x, _), steps = f.train(step, (z, jnp.zeros((), jnp.int32)), key, work)
+        return x, steps
 
-    def update(self, server: BcServer, total: Total) -> BcServer:
-        return averaged(self, server, total)  # line 15
-
-    def personal(self, server: BcServer, bond: Bond) -> Tree:
-        return server.params
-
-    def adapt(self, server: BcServer, f: Objective, key: jax.Array, work: Batching | None = None) -> Tree:
-        """adapt_steps gradient steps from the global model, on the client's training rows."""
+    def _adapted(self, model: Tree, f: Objective, key: jax.Array, work: Batching | None = None) -> Tree:
+        """adapt_steps gradient steps on the client's training rows."""
         work = work or Batching(self.batch, self.adapt_steps, None, self.replace)
-        return newcomer.fit(server.params, f, key, self.inner_lr, work)
+        return newcomer.fit(model, f, key, self.inner_lr, work)

@@ -70,7 +70,9 @@ LOCAL: dict[str, Contender] = {
     "FedBC": Contender("fedbc", {}, {"lr": RATES, "dual_lr": [1e-4, 1e-3, 1e-2]}, "personal"),
     "FedBC, from x_i": Contender("fedbc", {"start": "own"}, {"lr": RATES, "dual_lr": [1e-4, 1e-3, 1e-2]}, "personal"),
     "FedBC-FineTune": Contender("fedbc", {"adapt_steps": 1}, {"lr": RATES, "dual_lr": [1e-4, 1e-3, 1e-2]}, "personal"),
-    "Per-FedBC": Contender("perfedbc", {"inner_lr": 0.03}, {"lr": RATES, "dual_lr": [1e-4, 1e-3, 1e-2]}, "personal"),
+    "Per-FedBC": Contender(
+        "perfedbc", {"dual_lr": 1e-4}, {"lr": [0.003, 0.01, 0.03, 0.1], "inner_lr": [0.003, 0.01, 0.03]}, "personal"
+    ),
 }
 """The methods whose clients' own models are compared."""
 
