@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,7 +12,7 @@ import pytest
 import polyfed as pf
 from polyfed.models import winograd
 from polyfed.models.conv import convolve
-from polyfed.problem import precision
+from polyfed.problem import DType, precision
 from tests.models.test_conv import images, lax_conv
 
 
@@ -18,24 +20,25 @@ def fewer(x: jax.Array, w: jax.Array, padding: str = "valid") -> jax.Array:
     return convolve(x, winograd.weights(w), padding)
 
 
-@pytest.mark.parametrize("padding", ["valid", "same"])
-@pytest.mark.parametrize("size", [(3, 3), (4, 5), (6, 8), (9, 7)])
+@pytest.mark.parametrize(("padding", "size"), [("valid", (3, 4)), ("valid", (9, 6)), ("same", (4, 5))])
 def test_a_convolution_and_its_gradients_are_those_of_lax(padding: str, size: tuple[int, int]) -> None:
     with precision("float64"):
-        keys = jax.random.split(jax.random.key(0), 4)
+        keys = jax.random.split(jax.random.key(0), 3)
         x, w = jax.random.normal(keys[0], (2, *size, 3)), jax.random.normal(keys[1], (3, 3, 3, 5))
-        expected, pull = jax.vjp(lambda x, w: lax_conv(x, w, padding), x, w)
-        found, ours = jax.vjp(lambda x, w: fewer(x, w, padding), x, w)
-        np.testing.assert_allclose(found, expected, atol=1e-12)
-        up = jax.random.normal(keys[2], expected.shape)
-        for a, b in zip(ours(up), pull(up), strict=True):
+        direction = jax.random.normal(keys[2], w.shape)
+
+        @partial(jax.jit, static_argnums=0)
+        def results(convolution):
+            """The outputs, both gradients of a function of them, and a second derivative."""
+
+            def loss(x, w):
+                return jnp.sum(jnp.tanh(convolution(x, w, padding)))
+
+            again = jax.jvp(lambda w: jax.grad(loss, 1)(x, w), (w,), (direction,))[1]
+            return convolution(x, w, padding), *jax.grad(loss, (0, 1))(x, w), again
+
+        for a, b in zip(results(fewer), results(lax_conv), strict=True):
             np.testing.assert_allclose(a, b, atol=1e-11)
-        direction = jax.random.normal(keys[3], w.shape)
-
-        def hessian_product(convolution):
-            return jax.jvp(jax.grad(lambda w: jnp.sum(jnp.tanh(convolution(x, w, padding)))), (w,), (direction,))[1]
-
-        np.testing.assert_allclose(hessian_product(fewer), hessian_product(lax_conv), atol=1e-11)
 
 
 def test_float32_is_rounded_about_as_the_plain_sum_is() -> None:
@@ -44,10 +47,14 @@ def test_float32_is_rounded_about_as_the_plain_sum_is() -> None:
     w = (0.08 * rng.normal(size=(3, 3, 32, 64))).astype(np.float32)
     up = rng.normal(size=(4, 10, 10, 64)).astype(np.float32)
 
-    def results(convolution, dtype: str) -> list[np.ndarray]:
+    def results(convolution, dtype: DType) -> list[np.ndarray]:
+        @jax.jit
+        def passes(x, w, up):
+            found, pull = jax.vjp(convolution, x, w)
+            return found, *pull(up)
+
         with precision(dtype):
-            found, pull = jax.vjp(convolution, jnp.asarray(x, dtype), jnp.asarray(w, dtype))
-            return [np.asarray(part, np.float64) for part in (found, *pull(jnp.asarray(up, dtype)))]
+            return [np.asarray(part, np.float64) for part in passes(*(jnp.asarray(part, dtype) for part in (x, w, up)))]
 
     exact = results(convolve, "float64")
     errors = [
@@ -80,7 +87,7 @@ def test_a_network_takes_it_where_it_suits(monkeypatch) -> None:
         x = jax.random.normal(jax.random.key(1), (4, 9, 9))
 
         def gradient():
-            return jax.grad(lambda p: jnp.sum(problem.model.apply(p, x) ** 2))(params)
+            return jax.jit(jax.grad(lambda p: jnp.sum(problem.model.apply(p, x) ** 2)))(params)
 
         taken = []
         real = winograd.convolve
