@@ -14,8 +14,9 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-LEAST = 16
-"""With fewer channels on either side, the sums take longer than the products that they save."""
+LEAST = 32
+"""The channels on either side from which on it pays: forward and backward take 1.1 times as long by the plain sum with
+32 and 32, 1.6 times with 64 and 64, but 0.9 times with 16 and 16."""
 
 
 def suits(w: jax.Array) -> bool:
