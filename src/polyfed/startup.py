@@ -30,7 +30,7 @@ def start() -> None:
             jax.config.update("jax_num_cpu_devices", cores)
     if jax.config.values["jax_compilation_cache_dir"] is None:
         jax.config.update("jax_compilation_cache_dir", str(cache_folder() / "compiled" / _machine()))
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)  # small ones too: there are dozens
         jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
 
 

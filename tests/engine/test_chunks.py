@@ -25,7 +25,9 @@ def made(model, inputs: tuple[int, ...], outputs: int, dtype=jnp.float32) -> int
 def test_patches_and_products_are_counted() -> None:
     assert made(pf.models.linear(), (50,), 3) == 4 * 3
     assert made(pf.models.mlp([7]), (50,), 3) == 4 * (7 + 3)
-    first, second = 26 * 26 * (9 * 1 + 32), 24 * 24 * (9 * 32 + 64)
+    first, second = 28 * 28 * (25 * 1 + 20), 10 * 10 * (25 * 20 + 50)
+    assert made(pf.models.cifar_cnn(), (32, 32), 62) == 4 * (first + second + 512 + 62)
+    first, second = 26 * 26 * (9 * 1 + 32), 12 * 12 * 16 * 64  # of a 3 x 3 kernel of many channels, the products alone
     assert made(pf.models.femnist_cnn(), (28, 28), 62) == 4 * (first + second + 128 + 62)
 
 
