@@ -65,6 +65,13 @@ def test_a_deployed_run_equals_the_simulated_one(three, loopback, name) -> None:
 
 
 @pytest.mark.deploy
+def test_a_site_keeps_the_own_model_that_it_adapts(three, loopback) -> None:
+    grid, method = loopback(), {**small("perfedbc"), "deploy": "own"}
+    server = grid.serve(method, {"participation": 2})
+    assert_equal(grid, server, simulated(three, method, participation=2))
+
+
+@pytest.mark.deploy
 def test_sites_compute_in_the_type_that_the_server_asks_for(three, loopback) -> None:
     types: dict[str, Any] = {"dtype": "float32", "compute": "bfloat16"}
     found = loopback().serve(small("fedavg"), {"rounds": 2, **types}).params["w"]
