@@ -41,7 +41,7 @@ def assert_is(found, expected) -> None:
     bond = found.client_state.bond
     np.testing.assert_allclose(bond.multiplier, expected["multiplier"], atol=1e-10)
     np.testing.assert_allclose(bond.tolerance, expected["tolerance"], atol=1e-10)
-    if getattr(found.client_state, "own", None) is not None:
+    if found.client_state.own is not None:
         for i, x in enumerate(expected["x"]):
             np.testing.assert_allclose(one(found.client_state.own, i), x, atol=1e-10)
 

@@ -48,6 +48,8 @@ class BcServer(NamedTuple):
 class BondedMethod(Algorithm):
     """A method whose clients are bound to the global model by multipliers."""
 
+    weighting: Literal["multiplier", "size", "uniform"] = "multiplier"
+    """the weight of a client in the average: its new lambda_i as in the paper, n_i, or one for all"""
     tolerance: float | str | list[float] = 0.0
     """gamma_i, the squared distance to z that costs nothing: a number, one for each client, or a column of the data"""
     grow: bool = True
@@ -63,6 +65,27 @@ class BondedMethod(Algorithm):
     multiplier_max: float | None = None
     """lambda_max, the most that lambda_i is projected to; by default there is no such bound"""
 
+    def resolve(self, problem: Problem) -> Any:
+        """With gamma_i of every client; one number where all have the same."""
+        values = client_values(self.tolerance, problem.federation, f"{self.name}: tolerance")
+        return dataclasses.replace(self, tolerance=mixture.compact(values))
+
+    def init_server(self, params: Tree) -> BcServer:
+        return BcServer(params, first_bond(self).multiplier)
+
+    def prepare(self, state: BcState, f: Objective, key: jax.Array) -> BcState:
+        """The client's own tolerance."""
+        own = jnp.asarray(f.own(self.tolerance), state.bond.tolerance.dtype)
+        return state._replace(bond=state.bond._replace(tolerance=own))
+
+    def broadcast(self, server: BcServer) -> Tree:
+        return server.params
+
+    def update(self, server: BcServer, total: Total) -> BcServer:
+        """(13): z + the weighted mean of the participants' moves; and the mean of their multipliers, if these came."""
+        multiplier = total.weight / total.count if self.weighting == "multiplier" else server.multiplier
+        return BcServer(add(server.params, total.mean), multiplier)
+
 
 @algorithm("fedbc")
 class FedBC(BondedMethod):
@@ -73,8 +96,6 @@ class FedBC(BondedMethod):
 
     start: Literal["server", "own"] = "server"
     """where local work starts: at z, as in the published code, or at the client's own x_i, as in the paper's text"""
-    weighting: Literal["multiplier", "size", "uniform"] = "multiplier"
-    """the weight of a client in the average (13): its new lambda_i as in the paper, n_i, or one for all"""
     optimizer: Optimizer = "sgd"
     """any of Optax's, for the local steps; it begins anew in every round"""
     lr: Schedule = 0.1
@@ -101,20 +122,8 @@ class FedBC(BondedMethod):
         if self.adapt_lr is not None:
             checks.number(self, "adapt_lr", above=True)
 
-    def resolve(self, problem: Problem) -> FedBC:
-        return dataclasses.replace(self, tolerance=tolerances(self, problem))
-
-    def init_server(self, params: Tree) -> BcServer:
-        return BcServer(params, first_bond(self).multiplier)
-
     def init_client(self, params: Tree) -> BcState:
         return BcState(params, first_bond(self))
-
-    def prepare(self, state: BcState, f: Objective, key: jax.Array) -> BcState:
-        return state._replace(bond=own_bond(self, state.bond, f))
-
-    def broadcast(self, server: BcServer) -> Tree:
-        return server.params
 
     def local(self, z: Tree, state: BcState, f: Objective, key: jax.Array) -> tuple[Upload, BcState]:
         start = z if self.start == "server" else state.own
@@ -122,9 +131,6 @@ class FedBC(BondedMethod):
         move = subtract(x, z)
         bond = dual_step(self, state.bond, squared_norm(move), f.round)  # line 8
         return Upload(move, bond_weight(self, bond, f), steps=steps), BcState(x, bond)  # line 9
-
-    def update(self, server: BcServer, total: Total) -> BcServer:
-        return averaged(self, server, total)  # (13)
 
     def personal(self, server: BcServer, state: BcState) -> Tree:
         return state.own
@@ -188,24 +194,8 @@ def bond_weight(method: Any, bond: Bond, f: Objective) -> jax.Array | float:
     return jnp.maximum(bond.multiplier, least)
 
 
-def averaged(method: Any, server: BcServer, total: Total) -> BcServer:
-    """z + the weighted mean of the participants' moves, and the mean of their multipliers, where they sent them."""
-    multiplier = total.weight / total.count if method.weighting == "multiplier" else server.multiplier
-    return BcServer(add(server.params, total.mean), multiplier)
-
-
 def first_bond(method: Any) -> Bond:
     return Bond(_projected(method, jnp.asarray(method.multiplier)), jnp.zeros(()))
-
-
-def own_bond(method: Any, bond: Bond, f: Objective) -> Bond:
-    """The bond with the client's own tolerance."""
-    return bond._replace(tolerance=jnp.asarray(f.own(method.tolerance), bond.tolerance.dtype))
-
-
-def tolerances(method: Any, problem: Problem) -> Any:
-    """gamma_i of every client; one number where all have the same."""
-    return mixture.compact(client_values(method.tolerance, problem.federation, f"{method.name}: tolerance"))
 
 
 def check_bond(method: Any) -> None:

@@ -2,33 +2,29 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING, Literal
 
 import jax
 import jax.numpy as jnp
 
 from polyfed.algorithms import checks, newcomer
-from polyfed.algorithms.base import Total, Upload, algorithm
+from polyfed.algorithms.base import Upload, algorithm
 from polyfed.algorithms.fedbc import (
     BcServer,
     BcState,
     BondedMethod,
-    averaged,
     bond_weight,
     check_bond,
     dual_step,
     first_bond,
     lagrangian_gradient,
-    own_bond,
-    tolerances,
 )
 from polyfed.objective import Batch, Batching, Objective
 from polyfed.schedules import Schedule, at
 from polyfed.trees import Tree, descend, squared_norm, subtract
 
 if TYPE_CHECKING:
-    from polyfed.problem import Problem
+    pass
 
 
 @algorithm("perfedbc")
@@ -40,8 +36,6 @@ class PerFedBC(BondedMethod):
 
     deploy: Literal["global", "own"] = "global"
     """the model that a client adapts and deploys: z, which the method trains for that, or its own x_i"""
-    weighting: Literal["multiplier", "size", "uniform"] = "multiplier"
-    """the weight of a client in the average: its new lambda_i as in the paper, n_i, or one for all"""
     lr: Schedule = 0.01
     """beta, the stepsize of the local meta-steps"""
     inner_lr: float = 0.01
@@ -71,20 +65,8 @@ class PerFedBC(BondedMethod):
         checks.whole(self, "inner_steps")
         checks.whole(self, "adapt_steps")
 
-    def resolve(self, problem: Problem) -> PerFedBC:
-        return dataclasses.replace(self, tolerance=tolerances(self, problem))
-
-    def init_server(self, params: Tree) -> BcServer:
-        return BcServer(params, first_bond(self).multiplier)
-
     def init_client(self, params: Tree) -> BcState:
         return BcState(params if self.deploy == "own" else None, first_bond(self))
-
-    def prepare(self, state: BcState, f: Objective, key: jax.Array) -> BcState:
-        return state._replace(bond=own_bond(self, state.bond, f))
-
-    def broadcast(self, server: BcServer) -> Tree:
-        return server.params
 
     def local(self, z: Tree, state: BcState, f: Objective, key: jax.Array) -> tuple[Upload, BcState]:
         x, steps = self._meta_steps(z, state.bond.multiplier, f, key, Batching.of(self))  # line 13
@@ -92,9 +74,6 @@ class PerFedBC(BondedMethod):
         bond = dual_step(self, state.bond, squared_norm(move), f.round)  # line 14
         own = x if self.deploy == "own" else None
         return Upload(move, bond_weight(self, bond, f), steps=steps), BcState(own, bond)
-
-    def update(self, server: BcServer, total: Total) -> BcServer:
-        return averaged(self, server, total)  # line 15
 
     def personal(self, server: BcServer, state: BcState) -> Tree:
         return server.params if self.deploy == "global" else state.own
