@@ -64,13 +64,17 @@ def test_gaps_are_means_over_the_last_half_of_the_rounds() -> None:
 
 
 def test_local_models_are_judged_by_what_is_deployed() -> None:
-    values = {"FedBC": 0.7, "FedBC-FineTune": 0.75, "Per-FedBC": 0.65}
-    table = {
-        (TASK, name): records(**{f"{LOCAL[name].judged}_test_mean": values.get(name, 0.6), "global_test_mean": 0.5})
-        for name in LOCAL
-    }
+    values = {"FedBC": 0.7, "FedBC-FineTune": 0.75, "Per-FedBC": 0.65, "Per-FedBC, own models": 0.72}
+    shared = {"FedBC": 0.5, "Per-FedAvg": 0.4, "pFedMe": 0.6}
+
+    def row(name):
+        served = {"global_test_mean": 0.5, "global_test_pooled": shared.get(name, 0.3)}
+        return {f"{LOCAL[name].judged}_test_mean": values.get(name, 0.6), **served}
+
+    table = {(TASK, name): records(**row(name)) for name in LOCAL}
     claims = fedbc_nets._local_claims(table, {(2, 1.3): TASK})
-    assert [claim.passed for claim in claims] == [True, True, False, True, True, True, True]
+    assert [claim.passed for claim in claims] == [True, True, False, *[True] * 6, True, False]
+    assert [claim.text.startswith("C = 2") for claim in claims] == [False] * 9 + [True] * 2
 
 
 def test_every_method_gets_the_same_budget_and_is_chosen_by_validation_rows(monkeypatch) -> None:
@@ -120,7 +124,8 @@ def test_what_adapts_is_measured_on_test_rows_too_but_never_judged_by_them() -> 
     (record,) = fedbc_runs.trace([Run(task, "FedBC-FineTune", "personal", options(lr=0.05, dual_lr=0.01), 0)])
     assert record.last(f"{LEAKING}_train_loss") != record.last("personal_train_loss")
     assert all(contender.judged != LEAKING for contender in (GLOBAL | LOCAL).values())
-    assert {label for label, it in LOCAL.items() if it.adapts} == {"Per-FedAvg", "FedBC-FineTune", "Per-FedBC"}
+    adapted = {"Per-FedAvg", "FedBC-FineTune", "Per-FedBC", "Per-FedBC, own models"}
+    assert {label for label, it in LOCAL.items() if it.adapts} == adapted
 
 
 def test_all_of_the_papers_figures_and_tables_are_there() -> None:

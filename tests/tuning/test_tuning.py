@@ -9,6 +9,7 @@ import pytest
 
 import polyfed as pf
 from polyfed.config import make_config
+from polyfed.tuning.search import Bench
 from polyfed.tuning.space import tune_plan
 from tests.conftest import unequal_clients
 
@@ -82,6 +83,51 @@ def test_of_equals_the_earlier_candidate_wins_and_a_diverged_one_never() -> None
         lost.best  # noqa: B018
 
 
+def test_repeats_average_over_seeds_in_one_program_and_a_journal_keeps_every_run(tmp_path) -> None:
+    problem, space = problem_of(unequal_clients()), {"fedavg": {"lr": [0.1, 0.5]}}
+    given = {"methods": {"fedavg": METHODS["fedavg"]}, "budget": 2, "rounds": 5}
+    single = [pf.tune(problem, space, seed=seed, **given) for seed in (3, 4)]
+    both = pf.tune(problem, space, seed=3, repeats=2, folder=tmp_path, **given)
+    means = np.mean([[(trial.score, trial.loss) for trial in one.trials] for one in single], axis=0)
+    assert single[0].trials[0].loss != single[1].trials[0].loss
+    np.testing.assert_allclose([(trial.score, trial.loss) for trial in both.trials], means, rtol=1e-6)
+    assert both.trials[1].compile_seconds == 0
+    assert (tmp_path / "candidates.jsonl").read_text().count("\n") == 4
+    pf.tune(problem, space, seed=3, repeats=3, folder=tmp_path, resume=True, **given)
+    assert (tmp_path / "candidates.jsonl").read_text().count("\n") == 6  # a third run of each
+
+
+def test_a_candidate_that_fails_with_one_seed_does_not_win_by_the_other(monkeypatch) -> None:
+    reached = {0.1: [0.6, 0.6], 0.2: [0.9, None], 0.3: [0.8, 0.1]}
+
+    def run(self, method, seed, say):
+        score = reached[method.algorithm.lr][seed - 7]
+        return {"score": score, "loss": score, "diverged": score is None, "seconds": 1.0, "compile_seconds": 0.5}
+
+    monkeypatch.setattr(Bench, "_run", run)
+    space = {"fedavg": {"lr": [0.1, 0.2, 0.3]}}
+    winners = []
+    for repeats in (1, 2):
+        found = pf.tune(problem_of(unequal_clients()), space, methods={}, budget=3, seed=7, repeats=repeats)
+        winners.append(found.winner("fedavg").values["lr"])
+    assert winners == [0.2, 0.1]
+    assert [trial.diverged for trial in found.trials] == [False, True, False]
+    assert [trial.score for trial in found.trials] == [0.6, None, pytest.approx(0.45)]
+    assert found.trials[0].seconds == 2
+
+
+def test_seeds_of_a_config_are_taken_in_their_order_and_must_be_enough() -> None:
+    def bench(repeats, **run) -> Bench:
+        sections = {"data": {"source": "digits"}, "algorithm": {"name": "fedavg"}, "run": run}
+        config = make_config({**sections, "tune": {"repeats": repeats, "space": {"fedavg": {}}}})
+        return Bench(config, config.tune, None, None)
+
+    assert bench(2, seeds=[5, 3, 9]).seeds == [5, 3]
+    assert bench(3, seed=4).seeds == [4, 5, 6]
+    with pytest.raises(pf.PolyfedError, match=r"tune.repeats = 3, but run.seeds has 2; list as many, or none"):
+        _ = bench(3, seeds=[5, 3]).seeds
+
+
 def test_a_regression_is_tuned_by_its_error() -> None:
     rng = np.random.default_rng(0)
     x = rng.normal(size=(60, 3))
@@ -146,6 +192,7 @@ def test_random_candidates_depend_on_the_seed_and_the_label_alone() -> None:
     [
         ({"budgets": 3}, r"unknown key tune.budgets; did you mean 'budget'\?"),
         ({"budget": 0}, "tune.budget must be a whole number, at least 1, found 0"),
+        ({"repeats": 0}, "tune.repeats must be a whole number, at least 1, found 0"),
         ({"search": "bayes"}, "tune.search must be 'grid' or 'random', found 'bayes'"),
         ({"space": {}}, "'fedavg' has no space, so that it would get less tuning than others"),
         ({"space": {"fedavgg": {}}}, r"tune.space.fedavgg is no method of this config; did you mean 'fedavg'\?"),

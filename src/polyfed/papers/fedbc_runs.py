@@ -35,6 +35,8 @@ SNAPSHOTS = (1, 50, 100, 200)
 LEAKING = "leaking"
 """The model that is adapted on test rows, as in the paper; nothing is claimed or chosen by it."""
 RATES = [0.01, 0.03, 0.1, 0.3]
+ADAPTED = {"lr": [0.003, 0.01, 0.03, 0.1], "inner_lr": [0.003, 0.01, 0.03]}
+"""Per-FedBC's stepsizes: those of the model that is trained, and of its adaptation."""
 
 
 class Contender(NamedTuple):
@@ -70,9 +72,8 @@ LOCAL: dict[str, Contender] = {
     "FedBC": Contender("fedbc", {}, {"lr": RATES, "dual_lr": [1e-4, 1e-3, 1e-2]}, "personal"),
     "FedBC, from x_i": Contender("fedbc", {"start": "own"}, {"lr": RATES, "dual_lr": [1e-4, 1e-3, 1e-2]}, "personal"),
     "FedBC-FineTune": Contender("fedbc", {"adapt_steps": 1}, {"lr": RATES, "dual_lr": [1e-4, 1e-3, 1e-2]}, "personal"),
-    "Per-FedBC": Contender(
-        "perfedbc", {"dual_lr": 1e-4}, {"lr": [0.003, 0.01, 0.03, 0.1], "inner_lr": [0.003, 0.01, 0.03]}, "personal"
-    ),
+    "Per-FedBC": Contender("perfedbc", {"dual_lr": 1e-4}, ADAPTED, "personal"),
+    "Per-FedBC, own models": Contender("perfedbc", {"dual_lr": 1e-4, "deploy": "own"}, ADAPTED, "personal"),
 }
 """The methods whose clients' own models are compared."""
 

@@ -31,7 +31,8 @@ class Trial:
     """"grid", "random" or, with an empty space, "fixed" """
     values: dict[str, Any]
     score: float | None
-    """mean over clients of the deployed models' metric on validation rows, at the last round; None if it diverged"""
+    """mean over clients, and runs, of the deployed models' metric on validation rows, at the last round; None if a run
+    diverged"""
     loss: float | None
     """the same of the loss"""
     diverged: bool
@@ -140,7 +141,8 @@ class Tuning:
         ]
         settings = self.plan.settings
         rounds = settings.rounds or self.config.run.rounds
-        lines = [f"# The winners of `polyfed tune`: {settings.budget} candidates per method, {rounds} rounds each,"]
+        work = f"{rounds} rounds each" if settings.repeats == 1 else f"{settings.repeats} runs of {rounds} rounds each"
+        lines = [f"# The winners of `polyfed tune`: {settings.budget} candidates per method, {work},"]
         lines.append(f"# by the mean validation {self.metric} of the deployed models over clients.")
         return "\n".join([*lines, as_toml(sections)])
 

@@ -1,4 +1,4 @@
-"""Run the candidates: each once, on data without test rows, with a journal that a stopped search goes on from."""
+"""Run the candidates, all with the same seeds, on data without test rows; a stopped search goes on from its journal."""
 
 from __future__ import annotations
 
@@ -49,6 +49,7 @@ def tune(
     *,
     budget: int = 12,
     rounds: int | None = None,
+    repeats: int = 1,
     search: str = "grid",
     seed: int = 0,
     methods: Mapping[str, Algorithm] | None = None,
@@ -62,6 +63,7 @@ def tune(
 ) -> Tuning:
     """Search the hyper-parameters of several methods, `budget` candidates for each, and choose by validation rows.
 
+    A candidate is run `repeats` times, with the seeds `seed`, `seed` + 1 and so on.
     `what`: a problem, or a config (or its path) with a section [tune], which then says all but the last three.
     `spaces`: for each method, {hyper-parameter: a list of values, or {"low": ..., "high": ..., "log": ...}}; its key is
     an algorithm's name, or a key of `methods`, which has algorithms whose other hyper-parameters are not the defaults.
@@ -71,7 +73,7 @@ def tune(
         what = read_config(what)
     if isinstance(what, Problem):
         chosen = {label: Method(label, algorithm) for label, algorithm in _methods(spaces, methods).items()}
-        settings = {"budget": budget, "rounds": rounds, "search": search, "seed": seed}
+        settings = {"budget": budget, "rounds": rounds, "repeats": repeats, "search": search, "seed": seed}
         kinds = {label: type(method.algorithm) for label, method in chosen.items()}
         plan = tune_plan({**settings, "space": spaces or {}}, kinds, "tune")
         numbers: Any = {"init": init, "dtype": dtype, "compute": compute}
@@ -128,11 +130,34 @@ class Bench:
     journal: Journal
 
     def outcome(self, method: Method, say: Callable[[float], None]) -> dict[str, Any] | None:
-        """What a candidate reached, from the journal or by running it; None where Ctrl-C came before it ended."""
+        """What a candidate reached, over all its seeds; None where Ctrl-C came before it ended."""
+        found: list[dict[str, Any]] = []
+        for place, seed in enumerate(self.seeds):
+            one = self._run(method, seed, lambda share, place=place: say((place + share) / len(self.seeds)))
+            if one is None:
+                return None
+            found.append(one)
+        diverged = any(one["diverged"] for one in found)
+        means = {key: None if diverged else float(np.mean([one[key] for one in found])) for key in ("score", "loss")}
+        spent = {key: sum(one[key] for one in found) for key in ("seconds", "compile_seconds")}
+        return {**means, "diverged": diverged, **spent}
+
+    @property
+    def seeds(self) -> list[int]:
+        """Those of `run.seeds`, as many as a candidate has runs; else `run.seed` and those that follow it."""
+        run, repeats = self.config.run, self.plan.settings.repeats
+        seeds = list(run.seeds) or [run.seed + place for place in range(repeats)]
+        if len(seeds) < repeats:
+            raise PolyfedError(
+                f"{self.config.where}: tune.repeats = {repeats}, but run.seeds has {len(seeds)}; list as many, or none"
+            )
+        return seeds[:repeats]
+
+    def _run(self, method: Method, seed: int, say: Callable[[float], None]) -> dict[str, Any] | None:
+        """What a candidate reached with a seed, from the journal or by running it."""
         run, algorithm = self.config.run, method.algorithm
         rounds = self.plan.settings.rounds or run.rounds
         participation = 1.0 if algorithm.name == Local.name else run.participation
-        seed = run.seeds[0] if run.seeds else run.seed
         finetune = self.config.finetune(algorithm) if method.finetune else None
         if method.finetune and finetune is None:
             raise PolyfedError(f"{self.config.where}: '{method.label}' asks for fine-tuning, but nothing is fine-tuned")
@@ -191,7 +216,7 @@ def _silence() -> Iterator[None]:
 
 
 class Journal:
-    """A line per candidate that ended, by a digest of all that decides its numbers."""
+    """A line per run of a candidate that ended, by a digest of all that decides its numbers."""
 
     def __init__(self, path: Path | None, resume: bool) -> None:
         self.path, self.done = path, {}

@@ -30,6 +30,8 @@ class TuneSettings:
     """candidates per method, the same for all"""
     rounds: int | None = None
     """rounds per candidate; by default run.rounds"""
+    repeats: int = 1
+    """runs per candidate, each with another seed: its score is their mean"""
     search: str = "grid"
     """"grid" or "random" """
     seed: int = 0
@@ -120,7 +122,7 @@ def tune_plan(section: Any, methods: Mapping[str, type[Algorithm]], where: str) 
         if key not in known:
             raise PolyfedError(f"{where}: unknown key tune.{key}{suggestion(key, [*known, 'space'])}")
     settings = TuneSettings(**section)
-    for key, low in (("budget", 1), ("rounds", 1), ("seed", 0)):
+    for key, low in (("budget", 1), ("rounds", 1), ("repeats", 1), ("seed", 0)):
         value = getattr(settings, key)
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < low):
             raise PolyfedError(f"{where}: tune.{key} must be a whole number, at least {low}, found {value!r}")
