@@ -16,8 +16,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a shell's backgro
     signal.signal(signal.SIGINT, signal.default_int_handler)
 jax.config.update("jax_num_cpu_devices", 2)
 with pytest.MonkeyPatch.context() as patch:
-    # Most of the time goes into compilation: these halve it. XLA reads its flags once; commands that tests start have
-    # the usual ones.
+    # Most of the time goes into compilation, and these shorten it. XLA reads its flags once; commands that tests start
+    # have the usual ones.
     quick = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
     patch.setenv("XLA_FLAGS", f"{os.environ.get('XLA_FLAGS', '')} {quick}")
     jax.devices()
