@@ -97,6 +97,7 @@ def test_mistakes_are_one_sentence(config: Path, tmp_path: Path) -> None:
         (("plain.toml",), "plain.toml: has no section [tune], which names what to search"),
         (("three.toml", "--set", "data.validation=0.0"), "three.toml: tuning chooses by validation rows"),
         (("three.toml", "--set", "tune.budget=2"), "the grid has 3 candidates, more than tune.budget = 2"),
+        (("three.toml", "--set", "tune.repeats=2"), "tune.repeats = 2, but run.seeds has 1; list as many, or none"),
     ]
     for arguments, message in cases:
         refused = polyfed("tune", *arguments, cwd=tmp_path, check=2)

@@ -9,7 +9,7 @@ import pytest
 
 import polyfed as pf
 from polyfed.config import make_config
-from polyfed.tuning.search import Bench
+from polyfed.tuning.search import Bench, seeds_of
 from polyfed.tuning.space import tune_plan
 from tests.conftest import unequal_clients
 
@@ -117,15 +117,16 @@ def test_a_candidate_that_fails_with_one_seed_does_not_win_by_the_other(monkeypa
 
 
 def test_seeds_of_a_config_are_taken_in_their_order_and_must_be_enough() -> None:
-    def bench(repeats, **run) -> Bench:
+    def seeds(repeats, **run) -> list[int]:
         sections = {"data": {"source": "digits"}, "algorithm": {"name": "fedavg"}, "run": run}
         config = make_config({**sections, "tune": {"repeats": repeats, "space": {"fedavg": {}}}})
-        return Bench(config, config.tune, None, None)
+        assert config.tune is not None
+        return seeds_of(config, config.tune)
 
-    assert bench(2, seeds=[5, 3, 9]).seeds == [5, 3]
-    assert bench(3, seed=4).seeds == [4, 5, 6]
+    assert seeds(2, seeds=[5, 3, 9]) == [5, 3]
+    assert seeds(3, seed=4) == [4, 5, 6]
     with pytest.raises(pf.PolyfedError, match=r"tune.repeats = 3, but run.seeds has 2; list as many, or none"):
-        _ = bench(3, seeds=[5, 3]).seeds
+        seeds(3, seeds=[5, 3])
 
 
 def test_a_regression_is_tuned_by_its_error() -> None:

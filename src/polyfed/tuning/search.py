@@ -89,12 +89,13 @@ def tune(
 def search_all(config: Config, plan: TunePlan, folder: Path | None, resume: bool, progress: Progress | None) -> Tuning:
     """Run all candidates of all methods of a config, and write what was found to `folder`."""
     candidates = {method.label: _candidates(config, plan, method) for method in config.methods}
+    seeds = seeds_of(config, plan)
     problem = _without_test(config)
     if folder is not None:
         for name in ("tuning.csv", "best.toml"):  # of an earlier search
             (folder / name).unlink(missing_ok=True)
     journal = Journal(None if folder is None else folder / JOURNAL, resume)
-    bench = Bench(config, plan, problem, journal)
+    bench = Bench(config, plan, problem, journal, seeds)
     total = sum(map(len, candidates.values()))
     trials: list[Trial] = []
     for label, entries in candidates.items():
@@ -128,6 +129,8 @@ class Bench:
     plan: TunePlan
     problem: Problem
     journal: Journal
+    seeds: list[int]
+    """of the runs of every candidate"""
 
     def outcome(self, method: Method, say: Callable[[float], None]) -> dict[str, Any] | None:
         """What a candidate reached, over all its seeds; None where Ctrl-C came before it ended."""
@@ -141,17 +144,6 @@ class Bench:
         means = {key: None if diverged else float(np.mean([one[key] for one in found])) for key in ("score", "loss")}
         spent = {key: sum(one[key] for one in found) for key in ("seconds", "compile_seconds")}
         return {**means, "diverged": diverged, **spent}
-
-    @property
-    def seeds(self) -> list[int]:
-        """Those of `run.seeds`, as many as a candidate has runs; else `run.seed` and those that follow it."""
-        run, repeats = self.config.run, self.plan.settings.repeats
-        seeds = list(run.seeds) or [run.seed + place for place in range(repeats)]
-        if len(seeds) < repeats:
-            raise PolyfedError(
-                f"{self.config.where}: tune.repeats = {repeats}, but run.seeds has {len(seeds)}; list as many, or none"
-            )
-        return seeds[:repeats]
 
     def _run(self, method: Method, seed: int, say: Callable[[float], None]) -> dict[str, Any] | None:
         """What a candidate reached with a seed, from the journal or by running it."""
@@ -258,6 +250,17 @@ def _candidates(config: Config, plan: TunePlan, method: Method) -> list[tuple[st
             raise PolyfedError(f"{config.where}: tune.space of '{method.label}': {error}") from None
         found.append((origin, values, Method(method.label, algorithm, method.finetune)))
     return found
+
+
+def seeds_of(config: Config, plan: TunePlan) -> list[int]:
+    """As many as a candidate has runs: the first of `run.seeds`; where that is empty, `run.seed` and those after it."""
+    run, repeats = config.run, plan.settings.repeats
+    seeds = list(run.seeds) or [run.seed + place for place in range(repeats)]
+    if len(seeds) < repeats:
+        raise PolyfedError(
+            f"{config.where}: tune.repeats = {repeats}, but run.seeds has {len(seeds)}; list as many, or none"
+        )
+    return seeds[:repeats]
 
 
 def _without_test(config: Config) -> Problem:
