@@ -40,7 +40,8 @@ class Scaffold(Algorithm):
     local_steps: int = 10
     """K, steps per round"""
     local_epochs: int | None = None
-    """passes over the client's data per round, instead of local_steps"""
+    """passes over the client's data per round, instead of local_steps; for clients of like sizes: the corrections go
+    astray where numbers of steps differ a hundredfold"""
     batch: int | Literal["full"] = 20
     """rows per step, or "full" """
     replace: bool = False
