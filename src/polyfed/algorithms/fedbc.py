@@ -65,6 +65,27 @@ class BondedMethod(Algorithm):
     multiplier_max: float | None = None
     """lambda_max, the most that lambda_i is projected to; by default there is no such bound"""
 
+    def check(self) -> None:
+        if isinstance(self.tolerance, int | float) and not isinstance(self.tolerance, bool):
+            checks.number(self, "tolerance")
+        checks.flag(self, "grow")
+        for name in ("dual_lr", "tolerance_lr"):
+            value = getattr(self, name)
+            if isinstance(value, int | float) and not isinstance(value, bool):
+                checks.number(self, name)
+            elif value is not None:
+                checks.stepsize(self, name)
+        for name in ("multiplier", "multiplier_min"):
+            checks.number(self, name)
+        if self.multiplier_max is not None:
+            checks.number(self, "multiplier_max")
+            if self.multiplier_max < self.multiplier_min:
+                raise PolyfedError(
+                    f"{self.name}: multiplier_max must be at least multiplier_min = {self.multiplier_min:g}, "
+                    f"found {self.multiplier_max:g}"
+                )
+        checks.choice(self, "weighting", "multiplier", "size", "uniform")
+
     def resolve(self, problem: Problem) -> Any:
         """With gamma_i of every client; one number where all have the same."""
         values = client_values(self.tolerance, problem.federation, f"{self.name}: tolerance")
@@ -114,7 +135,7 @@ class FedBC(BondedMethod):
     """the stepsize of those steps; by default lr"""
 
     def check(self) -> None:
-        check_bond(self)
+        super().check()
         checks.local_work(self)
         checks.choice(self, "start", "server", "own")
         server.check_name(self, "optimizer")
@@ -196,29 +217,6 @@ def bond_weight(method: Any, bond: Bond, f: Objective) -> jax.Array | float:
 
 def first_bond(method: Any) -> Bond:
     return Bond(_projected(method, jnp.asarray(method.multiplier)), jnp.zeros(()))
-
-
-def check_bond(method: Any) -> None:
-    """The fields that both methods of the paper have."""
-    if isinstance(method.tolerance, int | float) and not isinstance(method.tolerance, bool):
-        checks.number(method, "tolerance")
-    checks.flag(method, "grow")
-    for name in ("dual_lr", "tolerance_lr"):
-        value = getattr(method, name)
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            checks.number(method, name)
-        elif value is not None:
-            checks.stepsize(method, name)
-    for name in ("multiplier", "multiplier_min"):
-        checks.number(method, name)
-    if method.multiplier_max is not None:
-        checks.number(method, "multiplier_max")
-        if method.multiplier_max < method.multiplier_min:
-            raise PolyfedError(
-                f"{method.name}: multiplier_max must be at least multiplier_min = {method.multiplier_min:g}, "
-                f"found {method.multiplier_max:g}"
-            )
-    checks.choice(method, "weighting", "multiplier", "size", "uniform")
 
 
 def _projected(method: Any, multiplier: jax.Array) -> jax.Array:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +14,6 @@ from polyfed.algorithms.fedbc import (
     BcState,
     BondedMethod,
     bond_weight,
-    check_bond,
     dual_step,
     first_bond,
     lagrangian_gradient,
@@ -22,9 +21,6 @@ from polyfed.algorithms.fedbc import (
 from polyfed.objective import Batch, Batching, Objective
 from polyfed.schedules import Schedule, at
 from polyfed.trees import Tree, descend, squared_norm, subtract
-
-if TYPE_CHECKING:
-    pass
 
 
 @algorithm("perfedbc")
@@ -59,7 +55,7 @@ class PerFedBC(BondedMethod):
 
     def check(self) -> None:
         checks.choice(self, "deploy", "global", "own")
-        check_bond(self)
+        super().check()
         checks.local_work(self)
         checks.number(self, "inner_lr")
         checks.whole(self, "inner_steps")
