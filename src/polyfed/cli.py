@@ -230,6 +230,8 @@ def reproduce(
     listing: Annotated[bool, typer.Option("--list", help="List the experiments.")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="A small version: one dataset, fewer rounds.")] = False,
     folder: Annotated[Path, typer.Option("--out", "-o", help="Where the results go.")] = Path("runs/papers"),
+    resume: Annotated[bool, typer.Option("--resume", help="Go on where a stopped reproduction ended.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Begin anew where one was stopped.")] = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
@@ -254,7 +256,7 @@ def reproduce(
         if not (quiet or as_json):
             err.print(f"[dim]{escape(what)}: {done} of {total}[/]", highlight=False)
 
-    found = run_experiments(name, folder, quick, say)
+    found = run_experiments(name, folder, quick, say, resume=resume, overwrite=overwrite)
     if as_json:
         claims = {e.name: [dataclasses.asdict(claim) for claim in outcome.claims] for e, _, outcome in found}
         print(json.dumps(claims, indent=1))
@@ -366,5 +368,5 @@ def _main() -> None:
             err.print(f"\n{escape(str(stop.folder))}: {stop}", soft_wrap=True)
         sys.exit(130)
     except KeyboardInterrupt:
-        err.print("\nstopped; --resume goes on from the last checkpoint")
+        err.print("\nstopped")
         sys.exit(130)

@@ -12,7 +12,7 @@ from polyfed import algorithms, theory
 from polyfed.algorithms.base import Algorithm
 from polyfed.algorithms.scaffnew import SKIP
 from polyfed.compress import RandK
-from polyfed.engine.simulate import simulate
+from polyfed.engine.simulate import simulate_whole
 from polyfed.errors import PolyfedError
 from polyfed.mixing import mixing_weights
 from polyfed.problem import Problem
@@ -148,7 +148,7 @@ def _measured(problem: Problem, alpha: np.ndarray, target: float, row: Predictio
     """The first evaluated round at which the gap is under the target, and the bits until then."""
     rounds = int(min(LONGEST, np.ceil(row.rounds) + 1))
     every = max(1, rounds // 400)
-    history = simulate(problem, method, rounds=rounds, dtype="float64", init="zeros", eval_every=every).rows
+    history = simulate_whole(problem, method, rounds=rounds, dtype="float64", init="zeros", eval_every=every).rows
     reached = next((point for point in history if point["gap"] <= target), None)
     if reached is None:
         return row

@@ -171,6 +171,14 @@ def simulate(
     return Result(simulation, rows, diverged, interrupted=simulation.round < rounds and not diverged)
 
 
+def simulate_whole(problem: Problem, algorithm: Algorithm, **options: Any) -> Result:
+    """`simulate`, for who has no use for a part of a run: Ctrl-C is then the usual exception."""
+    result = simulate(problem, algorithm, **options)
+    if result.interrupted:
+        raise KeyboardInterrupt
+    return result
+
+
 def _row(simulation: Simulation, finetune: FineTune | None, distance: Distance | None) -> dict[str, Any]:
     """The history's row: counters and the means over the evaluated clients."""
     metrics = simulation.measure()

@@ -20,6 +20,7 @@ from polyfed.engine.participation import Sampling
 from polyfed.engine.simulation import Metrics, Simulation
 from polyfed.papers.base import Progress
 from polyfed.papers.held_out import Options, Row, options
+from polyfed.papers.kept import Kept
 from polyfed.problem import Problem
 from polyfed.tuning.space import tune_plan
 
@@ -147,22 +148,27 @@ class Run(NamedTuple):
         return algorithm_of(self.task, self.contender, self.chosen)
 
 
-_kept: dict[Run, Record] = {}
+def _made(plain: dict[str, Any]) -> Record:
+    multipliers = {int(round): values for round, values in plain["multipliers"].items()}
+    return Record(tuple(plain["rows"]), plain["sizes"], plain["weights"], multipliers)
+
+
+_kept: Kept[Record] = Kept(Record._asdict, _made)
 """Figures that show the same run compute it once."""
 
 
 def trace(runs: Sequence[Run]) -> list[Record]:
     """The runs, those of one shape in lockstep, in the order given."""
     shapes: dict[Any, list[Run]] = {}
-    for run in dict.fromkeys(runs):
-        if run not in _kept:
-            shapes.setdefault(run.shape, []).append(run)
+    found = {run: _kept.get(run) for run in runs}
+    for run in (run for run, record in found.items() if record is None):
+        shapes.setdefault(run.shape, []).append(run)
     for alike in shapes.values():
         most = most_runs(alike[0].simulation())
         for first in range(0, len(alike), most):
             group = alike[first : first + most]
-            _kept.update(zip(group, _together(group), strict=True))
-    return [_kept[run] for run in runs]
+            found |= {run: _kept.put(run, record) for run, record in zip(group, _together(group), strict=True)}
+    return [record for run in runs if (record := found[run]) is not None]
 
 
 def _together(runs: Sequence[Run]) -> list[Record]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,7 @@ def page(outcome: Outcome, experiment: Experiment, quick: bool, images: list[str
     return f"# {experiment.name}: {experiment.title}\n\n{body}\n"
 
 
+@cache
 def hardware() -> str:
     """The machine in a sentence: processor, cores, the devices that JAX computes on, versions."""
     processor = platform.processor() or platform.machine()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -12,8 +12,9 @@ import numpy as np
 from polyfed import data, models
 from polyfed.algorithms.base import get_algorithm
 from polyfed.engine.measure import FineTune
-from polyfed.engine.simulate import simulate
+from polyfed.engine.simulate import simulate_whole
 from polyfed.papers.base import Progress
+from polyfed.papers.kept import Kept
 from polyfed.problem import Problem
 
 Options = tuple[tuple[str, Any], ...]
@@ -50,16 +51,22 @@ class Curve:
     own_share: np.ndarray | None
 
 
+_curves = Kept(vars, lambda plain: Curve(tuple(plain["rows"]), plain["own_share"]))
+
+
 @lru_cache(maxsize=3)
 def problem_of(source: str, options: Options, seed: int, model: str, l2: float, kept: int | None = None) -> Problem:
     federation = data.load(source, seed=seed, **dict(options))
     return Problem(federation.select(range(kept)) if kept else federation, MODELS[model](), "softmax", l2)
 
 
-@cache
 def trace(run: Run) -> Curve:
     """Figures that show the same run compute it once."""
-    found = simulate(
+    return _curves.get(run) or _curves.put(run, _trace(run))
+
+
+def _trace(run: Run) -> Curve:
+    found = simulate_whole(
         problem_of(run.source, run.data, run.seed, run.model, run.l2, run.kept),
         get_algorithm(run.method)(**dict(run.options)),
         rounds=run.rounds,

@@ -8,6 +8,7 @@ from typing import Any
 from polyfed.errors import PolyfedError, suggestion
 from polyfed.papers.base import Experiment, Outcome, Progress, load_all, silent
 from polyfed.papers.folder import write
+from polyfed.papers.kept import keeping
 
 
 def reproduce_list() -> list[dict[str, Any]]:
@@ -30,15 +31,27 @@ def select(name_or_prefix: str) -> list[Experiment]:
 
 
 def reproduce(
-    name_or_prefix: str, folder: str | Path, quick: bool = False, progress: Progress | None = None
+    name_or_prefix: str,
+    folder: str | Path,
+    quick: bool = False,
+    progress: Progress | None = None,
+    *,
+    resume: bool = False,
+    overwrite: bool = False,
 ) -> list[tuple[Experiment, Path, Outcome]]:
-    """Run one experiment or all of a paper; each writes into its own folder, such as FOLDER/flix/fig2."""
-    done = []
-    for chosen in select(name_or_prefix):
-        outcome = chosen.run(quick, progress or silent)
-        place = Path(folder) / chosen.name
-        write(outcome, chosen, place, quick)
-        done.append((chosen, place, outcome))
+    """Run one experiment or all of a paper; each writes into its own folder, such as FOLDER/flix/fig2.
+
+    Runs that ended are kept until all of them have: where a call was stopped, the same one with `resume` goes on, and
+    with `overwrite` begins anew. Those of other code or another machine are run again.
+    """
+    experiments, done = select(name_or_prefix), []
+    unfinished = Path(folder) / name_or_prefix.strip("/") / ("unfinished-quick" if quick else "unfinished")
+    with keeping(unfinished, resume, overwrite):
+        for chosen in experiments:
+            outcome = chosen.run(quick, progress or silent)
+            place = Path(folder) / chosen.name
+            write(outcome, chosen, place, quick)
+            done.append((chosen, place, outcome))
     return done
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,9 +13,10 @@ import numpy as np
 
 from polyfed.algorithms.base import Algorithm, get_algorithm
 from polyfed.engine.measure import FineTune
-from polyfed.engine.simulate import simulate
+from polyfed.engine.simulate import simulate_whole
 from polyfed.papers.base import Progress
 from polyfed.papers.held_out import Options, Run, problem_of
+from polyfed.papers.kept import Kept, folder_of
 from polyfed.problem import Problem
 from polyfed.schedules import Decay
 from polyfed.tuning import tune
@@ -90,6 +91,9 @@ class Choice:
         return ", ".join(words)
 
 
+_kept: Kept[list[float]] = Kept(list, list)
+
+
 def choose(setting: Setting, entries: Mapping[str, Entry], budget: int, progress: Progress) -> dict[str, Choice]:
     """The winner of each method's `budget` candidates; with a budget of 0, the paper's own hyper-parameters.
 
@@ -107,11 +111,13 @@ def choose(setting: Setting, entries: Mapping[str, Entry], budget: int, progress
         rounds=setting.rounds,
         participation=setting.participation,
         progress=lambda label, done, count, best: progress(f"tuning {label} {best}", int(done), count),
+        folder=folder_of(("tuning", setting, tuple(entries.items()), budget)),
+        resume=True,
     )
     choices = {}
     for label, entry in entries.items():
         if entry.judged == "finetuned":
-            choices[label] = _localized(setting, problem, entry, budget, progress)
+            choices[label] = _localized(setting, entry, budget, progress)
             continue
         best = found.winner(label)
         assert best is not None, f"all candidates of {label} diverged"
@@ -163,7 +169,7 @@ def _untuned(setting: Setting, entry: Entry) -> FineTune:
     return setting.finetune(lr.initial if isinstance(lr, Decay) else lr)
 
 
-def _localized(setting: Setting, problem: Problem, entry: Entry, budget: int, progress: Progress) -> Choice:
+def _localized(setting: Setting, entry: Entry, budget: int, progress: Progress) -> Choice:
     """The best pair of a candidate and a fine-tuning stepsize."""
     names, values = [name for name, _ in entry.space], [tried for _, tried in entry.space]
     candidates = [dict(zip(names, chosen, strict=True)) for chosen in itertools.product(*values)]
@@ -173,7 +179,7 @@ def _localized(setting: Setting, problem: Problem, entry: Entry, budget: int, pr
     for done, chosen in enumerate(candidates):
         progress(f"tuning localized {entry.method}", done, budget)
         options = _with(entry, chosen)
-        scores = _scores(setting, problem, _algorithm(entry, options), {*setting.rates, untuned.lr})
+        scores = _scores(setting, entry, options, tuple(sorted({*setting.rates, untuned.lr})))
         found = {rate: setting.finetune(rate) for rate in setting.rates if math.isfinite(scores[rate])}
         choices += [Choice(entry, options, found[rate], scores[rate], rates=setting.rates) for rate in found]
         if _published(chosen, entry):
@@ -181,21 +187,32 @@ def _localized(setting: Setting, problem: Problem, entry: Entry, budget: int, pr
     return replace(max(choices, key=lambda choice: choice.score or 0.0), published_score=published)
 
 
-def _scores(setting: Setting, problem: Problem, algorithm: Algorithm, rates: Iterable[float]) -> dict[float, float]:
+def _scores(setting: Setting, entry: Entry, options: Options, rates: tuple[float, ...]) -> dict[float, float]:
     """The validation accuracy of the fine-tuned model by the stepsize of fine-tuning; nan where it diverges."""
+    run = (setting, entry, options, rates)
+    found = _kept.get(run) or _kept.put(run, _scored(*run))
+    return dict(zip(rates, found, strict=True))
+
+
+def _scored(setting: Setting, entry: Entry, options: Options, rates: tuple[float, ...]) -> list[float]:
+    problem = setting.problem()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        trained = simulate(
+        trained = simulate_whole(
             problem,
-            algorithm,
+            _algorithm(entry, options),
             rounds=setting.rounds,
             participation=setting.participation,
             eval_every=setting.rounds,
         )
-    measured = {rate: trained.simulation.measure(setting.finetune(rate))["finetuned"]["validation"] for rate in rates}
-    accuracy = {rate: np.nanmean(found[problem.loss.metric_name]) for rate, found in measured.items()}
-    sound = {rate: np.isfinite(np.nanmean(found["loss"])) for rate, found in measured.items()}
-    return {rate: float(accuracy[rate]) if sound[rate] and trained.diverged is None else math.nan for rate in rates}
+    if trained.diverged is not None:
+        return [math.nan] * len(rates)
+    scores = []
+    for rate in rates:
+        measured = trained.simulation.measure(setting.finetune(rate))["finetuned"]["validation"]
+        sound = np.isfinite(np.nanmean(measured["loss"]))
+        scores.append(float(np.nanmean(measured[problem.loss.metric_name])) if sound else math.nan)
+    return scores
 
 
 def _or_nan(score: float | None) -> float:

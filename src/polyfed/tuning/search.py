@@ -24,9 +24,9 @@ from polyfed.engine.simulate import run_identity, simulate
 from polyfed.engine.simulation import Simulation
 from polyfed.errors import PolyfedError
 from polyfed.experiment import Interrupted
+from polyfed.journal import Journal
 from polyfed.problem import DType, Init, Problem
 from polyfed.run_settings import RunSettings
-from polyfed.rundir import read_metrics
 from polyfed.tuning.outcome import Trial, Tuning
 from polyfed.tuning.space import TunePlan, tune_plan
 
@@ -205,25 +205,6 @@ def _silence() -> Iterator[None]:
             yield
     finally:
         log.disabled = before
-
-
-class Journal:
-    """A line per run of a candidate that ended, by a digest of all that decides its numbers."""
-
-    def __init__(self, path: Path | None, resume: bool) -> None:
-        self.path, self.done = path, {}
-        if path is not None and path.exists():
-            if resume:
-                self.done = {row["key"]: row["outcome"] for row in read_metrics(path)}
-            text = "".join(json.dumps({"key": k, "outcome": v}) + "\n" for k, v in self.done.items())
-            path.write_text(text)  # without a line that was cut off
-
-    def add(self, key: str, label: str, outcome: dict[str, Any]) -> None:
-        self.done[key] = outcome
-        if self.path is not None:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            with self.path.open("a") as file:
-                file.write(json.dumps({"key": key, "method": label, "outcome": outcome}) + "\n")
 
 
 def _methods(spaces: Mapping[str, Any] | None, methods: Mapping[str, Algorithm] | None) -> dict[str, Algorithm]:
