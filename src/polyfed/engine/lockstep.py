@@ -25,6 +25,7 @@ from polyfed.engine.measure import FineTune, Measure
 from polyfed.engine.records import Carry, Data, Longest, Shard
 from polyfed.engine.resident import Counts
 from polyfed.engine.simulation import Metrics, Simulation, as_metrics
+from polyfed.engine.unequal import best_chunk
 from polyfed.errors import PolyfedError
 from polyfed.objective import Examples
 from polyfed.problem import DType, precision
@@ -128,7 +129,9 @@ class Lockstep:
     def _chunk(self) -> int:
         """As many clients of each run as one run would take, less by what the runs take together."""
         together = CPU_CLIENTS if self.first.layout.device.platform == "cpu" else ACCELERATOR_CLIENTS
-        return max(1, min(self.first.programs.round.chunk, together // len(self.simulations)))
+        programs, runs = self.first.programs, len(self.simulations)
+        most = max(1, min(programs.round.chunk, together // runs))
+        return most if programs.steps is None else best_chunk(programs.steps, most, programs.fixed / runs)
 
     def _run(
         self, name: Any, function: Any, axes: Any, specs: Any, out: Any, arguments: Any, donate: tuple[int, ...] = ()

@@ -31,6 +31,7 @@ from polyfed.engine.measure import FineTune, Measure, deployed, eval_block
 from polyfed.engine.participation import Sampling
 from polyfed.engine.records import Carry, Data, Longest, Shard, Slots, Sums
 from polyfed.engine.round import Round, over_clients
+from polyfed.engine.unequal import LENT_BYTES, best_chunk, client_steps, fixed_cost, typical_steps
 from polyfed.objective import BLOCK, Examples
 from polyfed.privacy import Privacy
 from polyfed.problem import SPLITS, Problem
@@ -59,6 +60,9 @@ class Programs:
     compute: Narrow = None
     privacy: Privacy | None = None
     compile_seconds: float = 0.0
+    steps: np.ndarray | None = None
+    """What `typical_steps` gives, where clients take unequal numbers of them; and `fixed_cost`."""
+    fixed: float = 0.0
     _sums: Any = None
     """The shapes of a device's sums."""
 
@@ -67,12 +71,20 @@ class Programs:
         params = jax.eval_shape(self.problem.init)
         made = made_bytes(self.problem.model.apply, params, self.problem.example())
         example = max(self._example_bytes(), made)
-        numbers = trees.count(params) + trees.count(jax.eval_shape(self.method.init_client, params))
+        state = jax.eval_shape(self.method.init_client, params)
+        numbers = trees.count(params) + trees.count(state)
         batch: Any = getattr(self.method, "batch", "full")
         read = example * min(bounds.train, BLOCK if batch == "full" else int(batch))
         slots = -(-self.sampling.capacity // self.layout.devices)
         chunk = self._chunk(slots, numbers, read, CHUNK_BYTES if batch == "full" else BATCH_BYTES)
         self.round = Round(self.problem, self.layout, self.sampling, chunk, bounds, self.compute, self.privacy)
+        steps = client_steps(self.problem.federation.train.sizes, getattr(self.method, "local_epochs", None), batch)
+        if steps is not None:
+            dealt = self.layout.devices > 1 and len(self.problem) * trees.bits(state) // 8 <= LENT_BYTES
+            self.steps = typical_steps(steps, self.layout, self.sampling, dealt)
+            self.fixed = fixed_cost(self.layout.device, trees.count(params), int(batch))
+            chunk = best_chunk(self.steps, chunk, self.fixed) if self.chunk is None else chunk
+            self.round = replace(self.round, chunk=chunk, uneven=True, dealt=dealt)
         self.measured_rows = most = max(1, EVAL_BYTES // max(1, made))
         longest = {name: min(most, int(np.max(self.problem.federation.split(name).sizes))) for name in self.splits}
         read = example * eval_block(max(longest.values()))

@@ -10,7 +10,7 @@ import operator
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -48,6 +48,15 @@ class Round:
     compute: Narrow = None
     """The type that models compute in during rounds, where it is not that of the parameters."""
     privacy: Privacy | None = None
+    uneven: bool = False
+    """Whether clients take unequal numbers of steps: a device then takes its largest first."""
+    dealt: bool = False
+    """Whether they are dealt out to the devices also where all take part; else each is on the one that owns it."""
+
+    @property
+    def in_place(self) -> bool:
+        """Whether everybody takes part, each on its own device."""
+        return self.sampling.full and not self.dealt
 
     @property
     def exact(self) -> Round:
@@ -73,7 +82,7 @@ class Round:
         everyone, all_taken = self.cohort(data, number)
         host_clients, host_taken = self.of_host(everyone), self.of_host(all_taken)
         clients, taken = host_clients[device], host_taken[device]
-        states = carry.clients if self.sampling.full else store.take(carry.clients, host_clients, host_taken)
+        states = carry.clients if self.in_place else store.take(carry.clients, host_clients, host_taken)
         sums = self.nothing(method, carry.server, data, jax.tree.map(lambda leaf: leaf[0], states))
         sums, states, slots = self.local(method, carry.server, data, number, clients, taken, states, sums)
         server, count, steps, emphasis = self.update(method, carry.server, sums, (data.seed, number))
@@ -86,7 +95,7 @@ class Round:
         tally = carry.tally
         return Carry(
             server,
-            states if self.sampling.full else store.put(carry.clients, host_clients, host_taken, states),
+            states if self.in_place else store.put(carry.clients, host_clients, host_taken, states),
             self._count(carry.excluded, clients, (taken & ~slots.good).astype(jnp.int32)),
             Tally(
                 tally.participants + jnp.sum(sent, dtype=jnp.int32),
@@ -129,13 +138,15 @@ class Round:
             upload, state = self.one(method, broadcast, data, number, client, state, block)
             return contribution(upload), state
 
+        order = jnp.argsort(-data.train.sizes[clients]) if self.uneven and self.in_place else None
+
         def body(index: jax.Array, carry: tuple[Sums, State, Slots]) -> tuple[Sums, State, Slots]:
             sums, states, slots = carry
             first, fresh = self._piece(index, count)
-            mine = lax.dynamic_slice_in_dim(taken, first, self.chunk) & fresh
-            old = slice_tree(states, first, self.chunk)
-            rows = slice_tree(data.blocks, first, self.chunk)
-            sent, new = jax.vmap(work)(lax.dynamic_slice_in_dim(clients, first, self.chunk), old, rows)
+            piece = Piece(first, self.chunk, order)
+            mine = piece.of(taken) & fresh
+            old, rows = piece.of(states), piece.of(data.blocks)
+            sent, new = jax.vmap(work)(piece.of(clients), old, rows)
             fine = mine & jax.vmap(trees.finite)((sent.values, sent.weight, new))
             done = Slots(fine, sent.silent, sent.bits, sent.emphasis)
             return (
@@ -146,8 +157,8 @@ class Round:
                     jnp.maximum(sums.steps, jnp.max(keep(mine, sent.steps))),
                     sums.emphasis + jnp.sum(keep(fine, sent.emphasis)),
                 ),
-                update_tree(states, jax.tree.map(lambda n, o: select(fine, n, o), new, old), first),
-                Slots(*(self._fill(values, mine, new, first) for values, new in zip(slots, done, strict=True))),
+                piece.put(states, jax.tree.map(lambda n, o: select(fine, n, o), new, old)),
+                piece.put(slots, jax.tree.map(lambda n, o: select(mine, n, o), done, piece.of(slots))),
             )
 
         no = jnp.zeros(count, bool)
@@ -205,11 +216,11 @@ class Round:
 
         def body(index: jax.Array, states: State) -> State:
             first, fresh = self._piece(index, len(clients))
-            mine = lax.dynamic_slice_in_dim(good, first, self.chunk) & fresh
-            old = slice_tree(states, first, self.chunk)
-            new = jax.vmap(hand)(lax.dynamic_slice_in_dim(clients, first, self.chunk), old)
+            piece = Piece(first, self.chunk)
+            mine, old = piece.of(good) & fresh, piece.of(states)
+            new = jax.vmap(hand)(piece.of(clients), old)
             fine = mine & jax.vmap(trees.finite)(new)
-            return update_tree(states, jax.tree.map(lambda n, o: select(fine, n, o), new, old), first)
+            return piece.put(states, jax.tree.map(lambda n, o: select(fine, n, o), new, old))
 
         return lax.fori_loop(0, self._pieces(good), body, states)
 
@@ -260,12 +271,15 @@ class Round:
         The clients of a chunk wait for the one with most rows, so clients of like sizes come together.
         """
         devices = self.layout.devices
-        if self.sampling.full:
+        if self.in_place:
             everyone = jnp.arange(devices * self.slots).reshape(devices, self.slots)
             return jnp.minimum(everyone, self.layout.population - 1), everyone < self.layout.population
         one_host = self.layout.hosts == 1
         slots = jnp.arange(self.slots * devices if one_host else self.sampling.capacity)
-        everyone, taken, _ = self.sampling.cohort(data.seed, number, slots)
+        if self.sampling.full:
+            everyone, taken = jnp.minimum(slots, self.layout.population - 1), slots < self.layout.population
+        else:
+            everyone, taken, _ = self.sampling.cohort(data.seed, number, slots)
         order = jnp.argsort(jnp.where(taken, -data.train.sizes[everyone], 1))
         everyone, taken = everyone[order], taken[order]
         # Slots are dealt out to the devices in turn, so that a small cohort, and its large clients, are spread evenly.
@@ -317,16 +331,11 @@ class Round:
 
     def _count(self, counts: jax.Array, clients: jax.Array, new: jax.Array) -> jax.Array:
         """This device's count for every client, with the new ones of its slots added."""
-        if not self.sampling.full:
+        if not self.in_place:
             return counts.at[clients].add(new)
         place = jnp.arange(self.layout.population) - clients[0]
         mine = (place >= 0) & (place < self.slots)
         return counts + keep(mine, new[jnp.where(mine, place, 0)])
-
-    def _fill(self, values: jax.Array, mine: jax.Array, new: jax.Array, first: jax.Array) -> jax.Array:
-        """The slots' values with those of one chunk put in."""
-        old = lax.dynamic_slice_in_dim(values, first, self.chunk)
-        return lax.dynamic_update_slice_in_dim(values, jnp.where(mine, new, old), first, 0)
 
     def _pieces(self, taken: jax.Array) -> jax.Array | int:
         """How many chunks have work: all, unless the cohort's size is drawn, or a host's share of it."""
@@ -339,6 +348,31 @@ class Round:
         """Where a chunk starts, and which of its clients no earlier chunk had: the last one is moved back to fit."""
         first = jnp.minimum(index * self.chunk, count - self.chunk)
         return first, first + jnp.arange(self.chunk) >= index * self.chunk
+
+
+class Piece(NamedTuple):
+    """Some clients of a device, one after another, or in an order that is given."""
+
+    first: jax.Array
+    size: int
+    order: jax.Array | None = None
+
+    def of(self, tree: Tree) -> Tree:
+        """Their part of arrays with an entry per client."""
+        if self.order is None:
+            return jax.tree.map(lambda leaf: lax.dynamic_slice_in_dim(leaf, self.first, self.size), tree)
+        return jax.tree.map(lambda leaf: leaf[self._places], tree)
+
+    def put(self, tree: Tree, part: Tree) -> Tree:
+        """Such arrays with their part replaced."""
+        if self.order is None:
+            return jax.tree.map(lambda a, b: lax.dynamic_update_slice_in_dim(a, b, self.first, 0), tree, part)
+        return jax.tree.map(lambda leaf, new: leaf.at[self._places].set(new, unique_indices=True), tree, part)
+
+    @property
+    def _places(self) -> jax.Array:
+        assert self.order is not None
+        return lax.dynamic_slice_in_dim(self.order, self.first, self.size)
 
 
 def owned(layout: Layout) -> jax.Array:
@@ -361,13 +395,8 @@ def over_clients(
     order = None if sizes is None else jnp.argsort(-sizes[clients])
 
     def body(index: jax.Array, found: Any) -> Any:
-        first = jnp.minimum(index * chunk, count - chunk)
-        if order is None:
-            piece = lax.dynamic_slice_in_dim(clients, first, chunk)
-            return update_tree(found, jax.vmap(function)(piece, slice_tree(states, first, chunk)), first)
-        places = lax.dynamic_slice_in_dim(order, first, chunk)
-        new = jax.vmap(function)(clients[places], jax.tree.map(lambda leaf: leaf[places], states))
-        return jax.tree.map(lambda leaf, part: leaf.at[places].set(part), found, new)
+        piece = Piece(jnp.minimum(index * chunk, count - chunk), chunk, order)
+        return piece.put(found, jax.vmap(function)(piece.of(clients), piece.of(states)))
 
     return lax.fori_loop(0, -(-count // chunk), body, blank)
 
@@ -385,11 +414,3 @@ def add_up(leaf: jax.Array) -> jax.Array:
 def select(mask: jax.Array, a: jax.Array, b: jax.Array) -> jax.Array:
     """Client by client, a or b."""
     return jnp.where(mask.reshape(mask.shape + (1,) * (a.ndim - mask.ndim)), a, b)
-
-
-def slice_tree(tree: Tree, first: jax.Array, count: int) -> Tree:
-    return jax.tree.map(lambda leaf: lax.dynamic_slice_in_dim(leaf, first, count), tree)
-
-
-def update_tree(tree: Tree, piece: Tree, first: jax.Array) -> Tree:
-    return jax.tree.map(lambda leaf, part: lax.dynamic_update_slice_in_dim(leaf, part, first, 0), tree, piece)
