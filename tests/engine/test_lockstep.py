@@ -36,7 +36,10 @@ def simulations(make: Any, shared: bool, participation: Any) -> list[Simulation]
     ]
 
 
-@pytest.mark.parametrize(("name", "shared", "participation"), [("fedbc, epochs", False, 3), ("apfl", True, 1.0)])
+@pytest.mark.parametrize(
+    ("name", "shared", "participation"),
+    [("fedbc, epochs", False, 3), ("fedbc, epochs", False, 1.0), ("apfl", True, 1.0)],
+)
 def test_runs_end_where_they_end_alone(name: str, shared: bool, participation: Any) -> None:
     alone, together = (simulations(METHODS[name], shared, participation) for _ in range(2))
     for simulation in alone:

@@ -138,7 +138,8 @@ class Round:
             upload, state = self.one(method, broadcast, data, number, client, state, block)
             return contribution(upload), state
 
-        order = jnp.argsort(-data.train.sizes[clients]) if self.uneven and self.in_place else None
+        sorts = self.uneven and self.in_place and self.chunk < count
+        order = jnp.argsort(-data.train.sizes[clients]) if sorts else None
 
         def body(index: jax.Array, carry: tuple[Sums, State, Slots]) -> tuple[Sums, State, Slots]:
             sums, states, slots = carry
