@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from polyfed.files import write_text
 from polyfed.rundir import read_metrics
 
 
@@ -18,11 +19,12 @@ class Journal:
             if resume:
                 self.done = {row["key"]: row["outcome"] for row in read_metrics(path)}
             text = "".join(json.dumps({"key": k, "outcome": v}) + "\n" for k, v in self.done.items())
-            path.write_text(text)  # without a line that was cut off
+            write_text(path, text)  # without a line that was cut off
 
-    def add(self, key: str, label: str, outcome: Any) -> None:
+    def add(self, key: str, what: str, outcome: Any) -> None:
+        """`what`: for people."""
         self.done[key] = outcome
         if self.path is not None:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with self.path.open("a") as file:
-                file.write(json.dumps({"key": key, "method": label, "outcome": outcome}) + "\n")
+                file.write(json.dumps({"key": key, "what": what, "outcome": outcome}) + "\n")

@@ -14,9 +14,9 @@ from polyfed.algorithms.base import Algorithm, Server
 from polyfed.engine.devices import BY_CLIENT, SAME, layout
 from polyfed.engine.measure import FineTune, Measure
 from polyfed.engine.participation import sampling
+from polyfed.engine.pieces import over_clients, owned
 from polyfed.engine.programs import Programs, laid_out, resident, splits_laid_out
 from polyfed.engine.records import Data, Shard
-from polyfed.engine.round import over_clients, owned
 from polyfed.engine.simulation import Metrics, as_metrics, as_traced
 from polyfed.objective import Batching
 from polyfed.problem import DType, Problem, precision

@@ -11,8 +11,9 @@ from jax import lax
 
 from polyfed import randomness
 from polyfed.algorithms.base import Algorithm, Server, State
+from polyfed.engine.pieces import over_clients
 from polyfed.engine.records import Data, Shard
-from polyfed.engine.round import Round, over_clients
+from polyfed.engine.round import Round
 from polyfed.objective import Batch, Batching
 from polyfed.randomness import Purpose
 from polyfed.trees import Tree, descend

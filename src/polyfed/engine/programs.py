@@ -29,8 +29,9 @@ from polyfed.engine.devices import (
 )
 from polyfed.engine.measure import FineTune, Measure, deployed, eval_block
 from polyfed.engine.participation import Sampling
+from polyfed.engine.pieces import over_clients
 from polyfed.engine.records import Carry, Data, Longest, Shard, Slots, Sums
-from polyfed.engine.round import Round, over_clients
+from polyfed.engine.round import Round
 from polyfed.engine.unequal import LENT_BYTES, best_chunk, client_steps, fixed_cost, typical_steps
 from polyfed.objective import BLOCK, Examples
 from polyfed.privacy import Privacy

@@ -6,11 +6,8 @@ time, and keeps only the sum of their uploads; one `psum` adds the devices up.
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import reduce
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -23,6 +20,7 @@ from polyfed.compute_type import Narrow
 from polyfed.engine import store
 from polyfed.engine.devices import AXIS, DEVICES, HOSTS, Layout
 from polyfed.engine.participation import Sampling
+from polyfed.engine.pieces import Piece, add_up, keep, over_clients, select
 from polyfed.engine.records import Carry, Contribution, Data, Longest, Shard, Slots, Sums, Tally, contribution
 from polyfed.objective import Examples, Objective
 from polyfed.privacy import Privacy, centre_of
@@ -32,8 +30,6 @@ from polyfed.trees import Tree
 
 ONE_EXCHANGE = 1 << 16
 """The most numbers that are copied into one vector to save exchanges between devices."""
-FEW = 8
-"""The most clients of a chunk whose uploads are added up one by one."""
 
 
 @dataclass(frozen=True)
@@ -143,9 +139,8 @@ class Round:
 
         def body(index: jax.Array, carry: tuple[Sums, State, Slots]) -> tuple[Sums, State, Slots]:
             sums, states, slots = carry
-            first, fresh = self._piece(index, count)
-            piece = Piece(first, self.chunk, order)
-            mine = piece.of(taken) & fresh
+            piece = Piece(index, count, self.chunk, order)
+            mine = piece.of(taken) & piece.fresh
             old, rows = piece.of(states), piece.of(data.blocks)
             sent, new = jax.vmap(work)(piece.of(clients), old, rows)
             fine = mine & jax.vmap(trees.finite)((sent.values, sent.weight, new))
@@ -216,9 +211,8 @@ class Round:
             return self.absorbed(method, broadcast, data, number, client, state)
 
         def body(index: jax.Array, states: State) -> State:
-            first, fresh = self._piece(index, len(clients))
-            piece = Piece(first, self.chunk)
-            mine, old = piece.of(good) & fresh, piece.of(states)
+            piece = Piece(index, len(clients), self.chunk)
+            mine, old = piece.of(good) & piece.fresh, piece.of(states)
             new = jax.vmap(hand)(piece.of(clients), old)
             fine = mine & jax.vmap(trees.finite)(new)
             return piece.put(states, jax.tree.map(lambda n, o: select(fine, n, o), new, old))
@@ -344,74 +338,3 @@ class Round:
             return -(-len(taken) // self.chunk)
         last = jnp.max(jnp.where(taken, jnp.arange(len(taken)) + 1, 0))
         return (last + self.chunk - 1) // self.chunk
-
-    def _piece(self, index: jax.Array, count: int) -> tuple[jax.Array, jax.Array]:
-        """Where a chunk starts, and which of its clients no earlier chunk had: the last one is moved back to fit."""
-        first = jnp.minimum(index * self.chunk, count - self.chunk)
-        return first, first + jnp.arange(self.chunk) >= index * self.chunk
-
-
-class Piece(NamedTuple):
-    """Some clients of a device, one after another, or in an order that is given."""
-
-    first: jax.Array
-    size: int
-    order: jax.Array | None = None
-
-    def of(self, tree: Tree) -> Tree:
-        """Their part of arrays with an entry per client."""
-        if self.order is None:
-            return jax.tree.map(lambda leaf: lax.dynamic_slice_in_dim(leaf, self.first, self.size), tree)
-        return jax.tree.map(lambda leaf: leaf[self._places], tree)
-
-    def put(self, tree: Tree, part: Tree) -> Tree:
-        """Such arrays with their part replaced."""
-        if self.order is None:
-            return jax.tree.map(lambda a, b: lax.dynamic_update_slice_in_dim(a, b, self.first, 0), tree, part)
-        return jax.tree.map(lambda leaf, new: leaf.at[self._places].set(new, unique_indices=True), tree, part)
-
-    @property
-    def _places(self) -> jax.Array:
-        assert self.order is not None
-        return lax.dynamic_slice_in_dim(self.order, self.first, self.size)
-
-
-def owned(layout: Layout) -> jax.Array:
-    """The clients that this device owns; the last device repeats the last client where it has too few."""
-    first = lax.axis_index(AXIS) * layout.rows
-    return jnp.minimum(first + jnp.arange(layout.rows), layout.population - 1)
-
-
-def over_clients(
-    function: Callable[..., Any], clients: jax.Array, chunk: int, states: State, sizes: jax.Array | None = None
-) -> Any:
-    """`function(client, state)` of each of this device's clients, a chunk at a time.
-
-    With `sizes`, the work that each client of the federation makes, those of a chunk have like ones.
-    """
-    count = len(clients)
-    chunk = min(chunk, count)
-    shape = jax.eval_shape(jax.vmap(function), clients, states)  # a model that is shared gets its client axis, too
-    blank = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shape)
-    order = None if sizes is None else jnp.argsort(-sizes[clients])
-
-    def body(index: jax.Array, found: Any) -> Any:
-        piece = Piece(jnp.minimum(index * chunk, count - chunk), chunk, order)
-        return piece.put(found, jax.vmap(function)(piece.of(clients), piece.of(states)))
-
-    return lax.fori_loop(0, -(-count // chunk), body, blank)
-
-
-def keep(mask: jax.Array, leaf: jax.Array) -> jax.Array:
-    """Zero where the mask says so, whatever stood there: NaN too."""
-    return select(mask, leaf, jnp.zeros_like(leaf))
-
-
-def add_up(leaf: jax.Array) -> jax.Array:
-    """The sum over a chunk's clients; of a few, one by one: on a CPU that is several times as fast as a reduction."""
-    return reduce(operator.add, leaf) if len(leaf) <= FEW else jnp.sum(leaf, axis=0)
-
-
-def select(mask: jax.Array, a: jax.Array, b: jax.Array) -> jax.Array:
-    """Client by client, a or b."""
-    return jnp.where(mask.reshape(mask.shape + (1,) * (a.ndim - mask.ndim)), a, b)

@@ -160,15 +160,16 @@ _kept: Kept[Record] = Kept(Record._asdict, _made)
 def trace(runs: Sequence[Run]) -> list[Record]:
     """The runs, those of one shape in lockstep, in the order given."""
     shapes: dict[Any, list[Run]] = {}
-    found = {run: _kept.get(run) for run in runs}
-    for run in (run for run, record in found.items() if record is None):
-        shapes.setdefault(run.shape, []).append(run)
+    for run in dict.fromkeys(runs):
+        if _kept.get(run) is None:
+            shapes.setdefault(run.shape, []).append(run)
     for alike in shapes.values():
         most = most_runs(alike[0].simulation())
         for first in range(0, len(alike), most):
             group = alike[first : first + most]
-            found |= {run: _kept.put(run, record) for run, record in zip(group, _together(group), strict=True)}
-    return [record for run in runs if (record := found[run]) is not None]
+            for run, record in zip(group, _together(group), strict=True):
+                _kept.put(run, record)
+    return [_kept[run] for run in runs]
 
 
 def _together(runs: Sequence[Run]) -> list[Record]:

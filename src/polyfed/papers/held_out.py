@@ -62,7 +62,7 @@ def problem_of(source: str, options: Options, seed: int, model: str, l2: float, 
 
 def trace(run: Run) -> Curve:
     """Figures that show the same run compute it once."""
-    return _curves.get(run) or _curves.put(run, _trace(run))
+    return _curves.of(run, _trace)
 
 
 def _trace(run: Run) -> Curve:

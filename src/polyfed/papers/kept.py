@@ -22,6 +22,7 @@ from polyfed.journal import Journal
 from polyfed.papers.folder import hardware
 
 T = TypeVar("T")
+R = TypeVar("R", bound=Hashable)
 JOURNAL = "runs.jsonl"
 _open: Journal | None = None
 
@@ -50,10 +51,18 @@ class Kept(Generic[T]):
             self._write(run, found)
         return found
 
-    def put(self, run: Hashable, found: T) -> T:
+    def __getitem__(self, run: Hashable) -> T:
+        return self._memory[run]
+
+    def put(self, run: Hashable, found: T) -> None:
         self._memory[run] = found
         self._write(run, found)
-        return found
+
+    def of(self, run: R, compute: Callable[[R], T]) -> T:
+        """What became of a run, which is computed unless it is known."""
+        if self.get(run) is None:
+            self.put(run, compute(run))
+        return self[run]
 
     def clear(self) -> None:
         """Forget what is in memory."""

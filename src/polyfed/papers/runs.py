@@ -73,7 +73,7 @@ def problem_of(dataset: str, clients: int, l2: float) -> Problem:
 
 def trace(run: Run) -> tuple[Row, ...]:
     """The run's curve, a row per point. Figures that show the same run compute it once."""
-    return _curves.get(run) or _curves.put(run, _trace(run))
+    return _curves.of(run, _trace)
 
 
 def _trace(run: Run) -> tuple[Row, ...]:

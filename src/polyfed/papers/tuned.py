@@ -189,8 +189,7 @@ def _localized(setting: Setting, entry: Entry, budget: int, progress: Progress) 
 
 def _scores(setting: Setting, entry: Entry, options: Options, rates: tuple[float, ...]) -> dict[float, float]:
     """The validation accuracy of the fine-tuned model by the stepsize of fine-tuning; nan where it diverges."""
-    run = (setting, entry, options, rates)
-    found = _kept.get(run) or _kept.put(run, _scored(*run))
+    found = _kept.of((setting, entry, options, rates), lambda run: _scored(*run))
     return dict(zip(rates, found, strict=True))
 
 
