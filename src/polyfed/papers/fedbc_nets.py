@@ -16,7 +16,7 @@ from polyfed.papers.held_out import options, spread
 
 CLASSES = (1, 2, 3)
 IMAGES = (
-    "{name}, {images} shared out over 20 clients whose sizes follow a geometric law with the exponent, and whose "
+    "{name}, all images shared out over 20 clients whose sizes follow a geometric law with the exponent, and whose "
     "numbers of classes are those of Table 4; 20% of each client's rows are for test and 10% for validation; 10 "
     "clients take part in a round."
 )
@@ -29,7 +29,6 @@ DIFFERENCES = (
 SHORT = {
     "cifar10": " This seems to be less training than the paper's: accuracies in its Table 6 (E = 1) are 45% to 61%.",
 }
-PART = " All images would take {every} times as long."
 LOCALLY = (
     " Adapted models take their step on training rows. The paper's protocol, a step on a batch of test rows, leaks "
     "test labels: a note gives its figures, no claim uses them. Per-FedBC gives out the global model after that step, "
@@ -44,40 +43,32 @@ SERVED = {label: it._replace(judged="global") for label, it in LOCAL.items() if 
 """The methods of Table 3 that have a global model, judged by it."""
 ROUNDS = {"mnist": 50, "cifar10": 20, "shakespeare": 40}
 """The paper gives none."""
-EVERY = {"fedbc/table3": 5}
-"""One image in so many: with all of CIFAR-10's, an H200 would be at Table 3 for half an hour."""
 LSTM_RATES = (0.3, 1.0, 2.0, 3.0)
 """Stepsizes up to 0.3 teach the LSTM little more than the commonest characters in so few rounds."""
 NETS = {"mnist": "mlp", "cifar10": "lenet"}
 NAMES = {"mnist": "MNIST", "cifar10": "CIFAR-10"}
 
 
-def _words(name: str, dataset: str, more: str = "") -> dict[str, str]:
+def _words(dataset: str, more: str = "") -> dict[str, str]:
     """What a page says of the data and of the differences from the paper."""
-    rounds, every = ROUNDS[dataset], EVERY.get(name, 1)
-    used = "all images" if every == 1 else f"one image in {every}"
-    differences = DIFFERENCES + SHORT.get(dataset, "") + ("" if every == 1 else PART) + more
-    return {
-        "data": IMAGES.format(name=NAMES[dataset], images=used),
-        "differences": differences.format(rounds=rounds, every=every),
-    }
+    differences = DIFFERENCES.format(rounds=ROUNDS[dataset]) + SHORT.get(dataset, "") + more
+    return {"data": IMAGES.format(name=NAMES[dataset]), "differences": differences}
 
 
-def images(dataset: str, C: int, exponent: float, epochs: int, quick: bool, every: int = 1) -> Task:
+def images(dataset: str, C: int, exponent: float, epochs: int, quick: bool) -> Task:
     classes = tuple(fedbc_classes(dataset, C, exponent))
     law = {"partition": "power_law", "exponent": exponent, "classes": classes, "clients": 20}
-    given = options(**law, test=0.2, validation=0.1, every=5 if quick else every)
+    given = options(**law, test=0.2, validation=0.1, every=5 if quick else 1)
     if quick:
         return Task(dataset, given, NETS[dataset], min(epochs, 2), rounds=2, every=2, batch=200, cohort=3)
     rounds = ROUNDS[dataset]
     return Task(dataset, given, NETS[dataset], epochs, rounds, every=rounds, batch=50)
 
 
-def cells(name: str, dataset: str, epochs: int, quick: bool) -> dict[tuple[int, float], Task]:
+def cells(dataset: str, epochs: int, quick: bool) -> dict[tuple[int, float], Task]:
     """The tasks of a table, by (C, exponent)."""
-    every = EVERY.get(name, 1)
     wanted = [(2, 1.3)] if quick else [(C, exponent) for C in CLASSES for exponent in EXPONENTS]
-    return {(C, exponent): images(dataset, C, exponent, epochs, quick, every) for C, exponent in wanted}
+    return {(C, exponent): images(dataset, C, exponent, epochs, quick) for C, exponent in wanted}
 
 
 def _little(quick: bool) -> dict[str, Any]:
@@ -96,10 +87,10 @@ def _images_table(name: str, number: str, dataset: str, epochs: int) -> None:
             f"Accuracy of the global model on all test rows against the exponent ({number}), and its variance over "
             "clients, a column for each number C of classes that most clients have; means over seeds."
         ),
-        **_words(name, dataset),
+        **_words(dataset),
     )
     def run(quick: bool, progress: Progress) -> Outcome:
-        tasks = cells(name, dataset, epochs, quick)
+        tasks = cells(dataset, epochs, quick)
         found, settings = collect(
             list(tasks.values()), GLOBAL, progress, tuned_on=tasks[2, 1.3], judged="global", **_little(quick)
         )
@@ -211,11 +202,11 @@ for _name, _number, _dataset, _epochs in (
         "Mean over clients of the accuracy of what each deploys, on its own test rows, against the exponent (Table 3), "
         "and the variance over clients, a column for each C; means over seeds."
     ),
-    **_words("fedbc/table3", "cifar10", LOCALLY),
+    **_words("cifar10", LOCALLY),
 )
 def table3(quick: bool, progress: Progress) -> Outcome:
     """Own models above the global one; adaptation above FedBC."""
-    tasks, given = cells("fedbc/table3", "cifar10", 5, quick), _little(quick)
+    tasks, given = cells("cifar10", 5, quick), _little(quick)
     run = {"tuned_on": tasks[2, 1.3], "judged": "personal", **given}
     found, settings = collect(list(tasks.values()), LOCAL, progress, **run)
     adapted = {label: it._replace(judged=LEAKING) for label, it in LOCAL.items() if it.adapts}
