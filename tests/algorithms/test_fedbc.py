@@ -296,6 +296,7 @@ def test_refusals_name_the_hyper_parameter(problem, cls, options, sentence) -> N
         ({"start": "z"}, "start must be one of server, own; found 'z'"),
         ({"optimizer": "addam"}, "unknown optimizer 'addam'; did you mean 'adam'"),
         ({"optimizer": 3}, "optimizer must be a name or an Optax transformation, found 3"),
+        ({"optimizer": optax.lbfgs()}, "optimizer asks for more than a gradient in a step .*'value_fn'"),
         ({"adapt_steps": -1}, "adapt_steps must be a whole number, at least 0, found -1"),
         ({"adapt_lr": 0.0}, "adapt_lr must be above 0, found 0.0"),
     ],

@@ -94,7 +94,7 @@ def test_one_label_alone_is_refused(tmp_path):
 
 
 def test_clients_own_contiguous_blocks_in_file_order(tmp_path):
-    """FLIX line 211: machine i of n owns the rows floor((i-1) r/n) + 1 to floor(i r/n), counted from 1."""
+    """FLIX: machine i of n owns the rows floor((i-1) r/n) + 1 to floor(i r/n), counted from 1."""
     rows, clients = 23, 5
     file = write(tmp_path, "".join(f"{j % 2} 1:{j}\n" for j in range(1, rows + 1)))
     federation = data.load("libsvm", path=file, clients=clients)

@@ -16,7 +16,7 @@ from polyfed.errors import PolyfedError
 
 MNIST = np.array([6903, 7877, 6990, 7141, 6824, 6313, 6876, 7293, 6825, 6958])  # train and test together
 CIFAR10 = np.full(10, 6000)
-# FedBC, Table 5 (lines 1097-1101): the smallest and the largest client.
+# FedBC, Table 5: the smallest and the largest client.
 TABLE_5 = {
     "mnist": [(1222, 7486), (374, 12057), (110, 16444), (32, 21197), (10, 23410)],
     "cifar10": [(1047, 6433), (320, 10398), (94, 14032), (28, 17814), (9, 20067)],
@@ -176,7 +176,7 @@ def test_table_4_is_complete_and_names_its_gaps():
                 assert len(counts) == 20
                 assert counts == sorted(counts, reverse=True)
                 assert min(counts) == C == max(set(counts), key=counts.count)
-    assert fedbc_classes("cifar10", 2, 1.2) == [5, 4, 4] + [2] * 17  # spelled out in line 1066
+    assert fedbc_classes("cifar10", 2, 1.2) == [5, 4, 4] + [2] * 17  # spelled out in the text
     with pytest.raises(PolyfedError, match="did you mean 'cifar10'"):
         fedbc_classes("cifar", 1, 1.1)
     with pytest.raises(PolyfedError, match="C = 4"):

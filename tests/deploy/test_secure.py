@@ -55,6 +55,27 @@ def test_the_sum_is_right_to_the_fixed_points_error_with_and_without_a_dropout(g
         unmasked(masked, NAMES, public, revealed[:2], 3)
 
 
+@pytest.mark.parametrize("words", [1, 2, 3])
+def test_more_words_carry_more_digits(words) -> None:
+    rng, fixed = np.random.default_rng(1), FixedPoint(1e6, 3, words)
+    vectors = rng.normal(size=(3, 50)) * 10.0 ** rng.integers(-40, 5, (3, 50))
+    total = np.sum([fixed.encoded(vector) for vector in vectors], axis=0)
+    assert total.shape == (50 * words,)
+    expected = np.sum(vectors, axis=0)
+    off = np.abs(fixed.decoded(total) - expected)
+    assert np.all(off <= fixed.error + 4e-16 * np.max(np.abs(vectors), axis=0))
+    assert fixed.error < (1e-11, 1e-29, 1e-47)[words - 1]
+    assert np.all(np.abs(fixed.encoded(np.full(1, -1e6)).astype(np.int64)) < 2**62)
+
+
+def test_multipliers_that_are_all_zero_average_uniformly_under_masks(three, loopback) -> None:
+    grid, method = loopback(), {**small("fedbc"), "dual_lr": 0.0}
+    server = grid.serve(method, {"rounds": 3}, secure=True)
+    assert_equal(grid, server, simulated(three, method, 3))
+    uniform = simulated(three, {**method, "weighting": "uniform"}, 3)
+    close(server.params, uniform.server.params)
+
+
 def test_a_late_upload_stays_hidden() -> None:
     """Who was said to have dropped out is still under its own mask, of which nobody gives shares then."""
     members, _, shares = shared()
@@ -99,7 +120,7 @@ def test_what_does_not_fit_the_fixed_point_is_refused() -> None:
 
 def test_a_site_takes_no_part_in_a_sum_that_hides_too_little(tmp_path) -> None:
     site = SecureSite("a", tmp_path / "summed.json")
-    head = {"run": "study", "round": 0, "attempt": "x", "phase": "keys", "bound": 1.0}
+    head = {"run": "study", "round": 0, "attempt": "x", "phase": "keys", "bound": 1.0, "words": 1}
     for parties, threshold in ((1, 1), (3, 1), (4, 2)):
         with pytest.raises(Refused, match="would hide too little"):
             site.answer(json.dumps({**head, "parties": parties, "threshold": threshold}))
@@ -113,7 +134,7 @@ def test_a_round_is_summed_up_again_with_the_same_sites_only(tmp_path) -> None:
     def asked(number: int, there: list[str]) -> dict[str, str]:
         sites = {name: SecureSite(name, tmp_path / name / "summed.json") for name in "abc"}
         head = {"run": "study", "round": number, "attempt": "x"}
-        first = {**head, "phase": "keys", "parties": 3, "threshold": 2, "bound": 1.0}
+        first = {**head, "phase": "keys", "parties": 3, "threshold": 2, "bound": 1.0, "words": 1}
         public = {name: json.loads(site.answer(json.dumps(first))) for name, site in sites.items()}
         second = json.dumps({**head, "phase": "shares", "public": public})
         shares = {name: json.loads(site.answer(second)) for name, site in sites.items()}
@@ -128,11 +149,17 @@ def test_a_round_is_summed_up_again_with_the_same_sites_only(tmp_path) -> None:
     assert set(asked(5, ["a", "b"])) == {"a", "b"}
 
 
-METHODS = {"fedavg": {"weighting": "size"}, "scaffold": {}, "scafflix": {"alpha": "lean"}, "apfl": {}}
-"""Weights of rows, several parts, weights that follow from hyper-parameters, and a state."""
+METHODS = {
+    "fedavg": {"weighting": "size"},
+    "scaffold": {},
+    "scafflix": {"alpha": "lean"},
+    "apfl": {},
+    "fedbc": {"dual_lr": 1e-7},
+}
+"""Weights of rows, several parts, weights that follow from hyper-parameters, a state, and tiny weights."""
 
 
-@pytest.mark.parametrize("name", few(METHODS, "fedavg"))
+@pytest.mark.parametrize("name", few(METHODS, "fedavg", "fedbc"))
 def test_a_secure_run_equals_the_simulated_one_and_the_server_sees_masked_words_alone(three, loopback, name) -> None:
     grid, method, seen = loopback(), {**small(name), **METHODS[name]}, []
 

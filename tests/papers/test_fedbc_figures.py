@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from polyfed.papers import base, fedbc, fedbc_nets, fedbc_runs
+from polyfed.papers.base import silent
 from polyfed.papers.fedbc_runs import GLOBAL, LEAKING, LOCAL, Record, Run, Task
 from polyfed.papers.held_out import options
 
@@ -94,6 +95,20 @@ def test_every_method_gets_the_same_budget_and_is_chosen_by_validation_rows(monk
             assert len(asked) == len(set(asked)) == budget
             rates = [dict(candidate)["lr"] for _, candidate in asked]
             assert dict(chosen)["lr"] == min(rates, key=lambda lr: abs(lr - 0.1))  # not the best on test rows
+
+
+def test_choices_of_federations_of_other_sizes_are_told_apart_and_ends_of_ranges_are_called_so(monkeypatch) -> None:
+    crowd = replace(TASK, data=options(**{**dict(TASK.data), "clients": 9}))
+    rates = {TASK: 0.01, crowd: 0.05}
+    monkeypatch.setattr(fedbc_runs, "choose", lambda task, *_: options(lr=rates[task]))
+    monkeypatch.setattr(fedbc_runs, "trace", lambda runs: [None] * len(runs))
+    label = "FedAvg, uniform"
+    _, settings = fedbc_runs.collect([TASK, crowd], {label: GLOBAL[label]}, silent, seeds=1)
+    first = dict(TASK.data)["clients"]
+    assert settings[f"{label}, E = {TASK.epochs}, {first} devices"] == "lr 0.01 (the smallest)"
+    assert settings[f"{label}, E = {TASK.epochs}, 9 devices"] == "lr 0.05"
+    _, settings = fedbc_runs.collect([TASK], {label: GLOBAL[label]}, silent, seeds=1)
+    assert f"{label}, E = {TASK.epochs}" in settings
 
 
 def test_a_run_keeps_what_the_figures_show() -> None:

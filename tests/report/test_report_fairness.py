@@ -11,6 +11,7 @@ from report_samples import fair, make_run
 
 from polyfed.report import comparison_table, fairness_table, write_fairness
 from polyfed.report.data import page_data
+from polyfed.report.headline import headline
 from polyfed.report.methods import group
 from polyfed.report.page import render
 from polyfed.report.sections import fairness_section
@@ -64,7 +65,20 @@ def test_a_run_that_was_adapted_on_test_rows_is_marked_wherever_it_shows() -> No
     assert comparison_table(runs).labels == ("FedAvg", "Per-FedBC (test labels leak)")
     table = fairness_table(runs)
     assert table is not None
-    assert table.labels[0] == "Per-FedBC (test labels leak), personal model"
+    assert table.labels == ("Per-FedBC (test labels leak), personal model", "Per-FedBC, global model")
     assert "labels leak" not in render(runs[:1], title="none")
     runs[0].config["run"]["adapt_on_test"] = True
     assert "FedAvg: test labels leak.</strong> Its fine-tuned model" in render(runs[:1], title="fine-tuned")
+    del runs[0].summary["models"]["finetuned"]
+    assert "labels leak" not in render(runs[:1], title="nothing is fine-tuned")
+
+
+def test_what_leaks_is_never_the_best_nor_what_the_headline_is_about() -> None:
+    runs = [make_run("FedAvg"), make_run("Ditto", lift=-0.2), make_run("Per-FedBC", lift=0.5, adapted_on_test=True)]
+    table, ahead = comparison_table(runs), comparison_table([*runs[:2], make_run("Per-FedBC", lift=0.5)])
+    mean = 0
+    assert [ahead.is_best(row, mean) for row in range(3)] == [False, False, True]
+    assert [table.is_best(row, mean) for row in range(3)] == [True, False, False]
+    assert headline(group(runs)).focus.label == "FedAvg"
+    assert "leak" not in headline(group(runs)).sentence
+    assert headline(group(runs[2:])).sentence.startswith("Test labels leak, so this is no result. Training together")

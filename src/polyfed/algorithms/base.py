@@ -97,6 +97,8 @@ class Algorithm(ABC):
     """`centre(broadcast) -> tree like an upload's values`: the point that uploads are clipped around, if not zero."""
     equal_weights: bool | property = False
     """Whether all clients weigh the same although their weights are not plain numbers."""
+    tiny_weights: bool | property = False
+    """Whether a client's weight may be many orders of magnitude below 1: sums under masks then carry more digits."""
     own_share: Callable[..., jax.Array] | None = None
     """`own_share(state) -> number in [0, 1]`: the share of the client's own model in what it deploys."""
 

@@ -44,6 +44,11 @@ class BcServer(NamedTuple):
     multiplier: jax.Array
 
 
+LEAST = 1e-30
+"""The weight of a client whose multiplier is zero: nothing beside any other, and a normal number of 32 bits, as are its
+products with a model."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class BondedMethod(Algorithm):
     """A method whose clients are bound to the global model by multipliers."""
@@ -85,6 +90,10 @@ class BondedMethod(Algorithm):
                     f"found {self.multiplier_max:g}"
                 )
         checks.choice(self, "weighting", "multiplier", "size", "uniform")
+
+    @property
+    def tiny_weights(self) -> bool:
+        return self.weighting == "multiplier"
 
     def resolve(self, problem: Problem) -> Any:
         """With gamma_i of every client; one number where all have the same."""
@@ -211,8 +220,7 @@ def bond_weight(method: Any, bond: Bond, f: Objective) -> jax.Array | float:
     """
     if method.weighting != "multiplier":
         return f.weight(method.weighting)
-    least = float(jnp.finfo(bond.multiplier.dtype).tiny) ** 0.6  # its products with a model are normal numbers still
-    return jnp.maximum(bond.multiplier, least)
+    return jnp.maximum(bond.multiplier, LEAST)
 
 
 def first_bond(method: Any) -> Bond:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
 import optax
 
 from polyfed import trees
@@ -58,5 +60,13 @@ def check_name(method: Any, field: str = "server_optimizer") -> None:
     name = getattr(method, field)
     if isinstance(name, str) and name not in NAMES:
         raise PolyfedError(f"{method.name}: unknown {field} '{name}'{suggestion(name, NAMES)}")
-    if not isinstance(name, str | optax.GradientTransformation):
+    if isinstance(name, str):
+        return
+    if not isinstance(name, optax.GradientTransformation):
         raise PolyfedError(f"{method.name}: {field} must be a name or an Optax transformation, found {name!r}")
+    one = jnp.zeros(1)
+    try:
+        jax.eval_shape(lambda: name.update(one, name.init(one), one))
+    except Exception as error:  # one that is made for the parts of a model takes no other tree, and may well fit that
+        if isinstance(error, TypeError) and "required keyword-only argument" in str(error):
+            raise PolyfedError(f"{method.name}: {field} asks for more than a gradient in a step ({error})") from None

@@ -26,7 +26,7 @@ def iid(n: int, clients: int, seed: int = 0) -> list[np.ndarray]:
 
 
 def contiguous(n: int, clients: int, drop_remainder: bool = False) -> list[np.ndarray]:
-    """Blocks in file order: client i of r has the rows floor(i n / r) to floor((i + 1) n / r) - 1. FLIX line 211.
+    """Blocks in file order: client i of r has the rows floor(i n / r) to floor((i + 1) n / r) - 1. FLIX, Section 4.
 
     With drop_remainder every client has floor(n / r) rows and the last rows are left out.
     """

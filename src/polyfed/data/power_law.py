@@ -12,7 +12,7 @@ from polyfed.errors import PolyfedError
 
 EXPONENTS = (1.1, 1.2, 1.3, 1.4, 1.5)
 
-# Table 4 of FedBC (lines 1082-1093), one column per exponent: "2x3 5x2 13x1" is 2 clients with 3 classes, 5 with 2, ...
+# Table 4 of FedBC, one column per exponent: "2x3 5x2 13x1" is 2 clients with 3 classes, 5 with 2, ...
 TABLE_4: dict[tuple[str, int], tuple[str, ...]] = {
     ("mnist", 1): ("2x3 5x2 13x1", *["1x4 1x3 4x2 14x1"] * 2, *["1x6 1x3 2x2 16x1"] * 2),
     ("cifar10", 1): ("2x3 5x2 13x1", "1x6 1x3 4x2 14x1", "1x5 1x3 2x2 16x1", *["1x6 1x3 2x2 16x1"] * 2),
@@ -37,7 +37,7 @@ def power_law(
 ) -> list[np.ndarray]:
     """Client i has n_i rows in proportion to exponent^-i, of exactly classes[i] classes; all rows are used once.
 
-    FedBC lines 1066 and 1080-1101; the law is not spelled out there, but 1.1^19 = 7486 / 1222 of its Table 5.
+    FedBC, Appendices D.1 and D.3; the law is not spelled out there, but 1.1^19 = 7486 / 1222 of its Table 5.
     Clients from the largest take the classes with the most rows left, in equal parts as far as they last, and what is
     left of a class goes to its largest holder. Rows then move between clients that hold the same class until the
     sizes are the law's (a maximum flow). Where the chosen classes do not admit that, up to TRIALS other choices are

@@ -23,7 +23,7 @@ def sines(
     domain: Sequence[float] = (-5.0, 5.0),
     seed: int = 0,
 ) -> Federation:
-    """f_i(x) = a_i sin(x + b_i), where the clients of a group share one pair (a, b). FLIX lines 216-221.
+    """f_i(x) = a_i sin(x + b_i), where the clients of a group share one pair (a, b). FLIX, Section 4.
 
     `groups` counts the clients of each group: the paper has (30, 170), (50, 150), (70, 130) and (90, 110). Each pair is
     drawn uniformly from `amplitude` x `phase`, and every client draws its own points uniformly from `domain`.

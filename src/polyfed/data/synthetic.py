@@ -48,7 +48,7 @@ def synthetic(
 
     u_i ~ N(0, alpha), W_i ~ N(u_i, 1), b_i ~ N(u_i, 1); B_i ~ N(0, beta), v_i ~ N(B_i, 1);
     x ~ N(v_i, Sigma) with Sigma_jj = j^-1.2; y = argmax(softmax(W_i x + b_i)).
-    APFL line 330, FedBC line 1065.
+    APFL, Section 6.1; FedBC, Appendix D.1.
 
     alpha and beta are STANDARD DEVIATIONS of u_i and B_i: the text of the papers reads as a variance, but the published
     generator hands them to a normal law as its scale, and the published numbers come from that generator. The other

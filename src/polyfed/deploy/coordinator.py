@@ -26,7 +26,7 @@ from polyfed.deploy.exchange import Sites, about
 from polyfed.deploy.facts import blank_federation
 from polyfed.deploy.kept import NEVER
 from polyfed.deploy.private import Guard
-from polyfed.deploy.secure import SecureSum, check_secure
+from polyfed.deploy.secure import SecureSum, check_secure, words_of
 from polyfed.deploy.stages import Moment
 from polyfed.deploy.terms import Plan, method_to_json
 from polyfed.deploy.wire import Refused
@@ -149,7 +149,7 @@ class Coordinator:
 
     def _masked(self, number: int, cohort: list[str], content: Content, wanted: int) -> tuple[Sums, list[str]]:
         """The same sum, of uploads that only their sites see."""
-        secure = SecureSum(self.sites, self.conduct.deadline, self.conduct.bound)
+        secure = SecureSum(self.sites, self.conduct.deadline, self.conduct.bound, words_of(self.method))
         like = self._like
         size = trees.count(like.values) + 1
 

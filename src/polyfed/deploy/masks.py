@@ -41,19 +41,28 @@ Shares = dict[str, str]
 
 @dataclass(frozen=True)
 class FixedPoint:
-    """Real numbers up to `bound` as whole ones, so that the sum of `parties` of them fits into 63 bits."""
+    """Real numbers up to `bound` as whole ones, so that the sum of `parties` of them fits into 63 bits.
+
+    A number takes `words` of them: the second is of what the first rounds off, and so on.
+    """
 
     bound: float
     parties: int
+    words: int = 1
 
     @property
     def scale(self) -> float:
         return 2.0 ** (62 - ceil(log2(self.parties * self.bound)))
 
     @property
+    def finer(self) -> float:
+        """How much finer each word is than the one before; what that rounds off is half of it at most."""
+        return 2.0 ** (62 - ceil(log2(self.parties)))
+
+    @property
     def error(self) -> float:
         """The most that a number of the sum is off."""
-        return self.parties * 0.5 / self.scale
+        return self.parties * 0.5 / self.scale / self.finer ** (self.words - 1)
 
     def encoded(self, vector: np.ndarray) -> np.ndarray:
         if not np.isfinite(vector).all():
@@ -61,11 +70,17 @@ class FixedPoint:
         largest = float(np.max(np.abs(vector), initial=0.0))
         if largest > self.bound:
             raise Refused(f"a number of its upload is {largest:g}, beyond federation.bound = {self.bound:g}")
-        return np.rint(vector * self.scale).astype(np.int64).astype(WORD)
+        rest, parts = vector * self.scale, []
+        for _ in range(self.words):
+            whole = np.rint(rest)
+            rest = (rest - whole) * self.finer
+            parts.append(whole.astype(np.int64).astype(WORD))
+        return np.concatenate(parts)
 
     def decoded(self, words: np.ndarray) -> np.ndarray:
         """The sum; one that its terms cannot have is refused."""
-        found = words.astype(np.int64) / self.scale
+        parts = words.astype(np.int64).reshape(self.words, -1)
+        found = np.sum([part / self.finer**place for place, part in enumerate(parts)], axis=0) / self.scale
         if np.max(np.abs(found), initial=0.0) > self.parties * self.bound + self.error:
             raise Refused("the sum is beyond what its uploads can add up to")
         return found

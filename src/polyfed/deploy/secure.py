@@ -6,7 +6,7 @@ import json
 import logging
 import secrets
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,8 @@ from polyfed.files import write_text
 log = logging.getLogger("polyfed")
 FEWEST = 2
 """A sum of one upload hides nothing."""
+MOST_WORDS = 3
+"""What a number of an upload takes where weights may be as small as `fedbc.LEAST`: digits down to 1e-48."""
 
 
 def check_secure(method: Algorithm, sampling: Sampling) -> None:
@@ -42,6 +44,11 @@ def check_secure(method: Algorithm, sampling: Sampling) -> None:
         )
 
 
+def words_of(method: Algorithm) -> int:
+    """The words that each number of an upload takes: more where weights may be tiny, and their products with it."""
+    return MOST_WORDS if method.tiny_weights else 1
+
+
 def majority(parties: int) -> int:
     """The fewest sites whose shares recover a mask: more than half, so that no two such groups are apart."""
     return max(FEWEST, parties // 2 + 1)
@@ -54,6 +61,8 @@ class SecureSum:
     sites: Sites
     deadline: float
     bound: float
+    words: int = 1
+    """what each number takes, see `FixedPoint`"""
 
     def gather(
         self,
@@ -71,7 +80,8 @@ class SecureSum:
         """
         threshold, attempt = majority(len(cohort)), secrets.token_hex(16)
         head = {"run": run, "round": number, "attempt": attempt}
-        first = {**head, "phase": "keys", "threshold": threshold, "parties": len(cohort), "bound": self.bound}
+        fixed = FixedPoint(self.bound, len(cohort), self.words)
+        first = {**head, "phase": "keys", "threshold": threshold, **asdict(fixed)}
         public = self._ask(cohort, first, lambda _, given: is_public(given))
         if len(public) < threshold:
             return self._too_few("keys", public, threshold)
@@ -79,7 +89,7 @@ class SecureSum:
         sealed = self._ask(list(public), second, lambda site, given: are_shares(given, set(public) - {site}))
         if len(sealed) < threshold:
             return self._too_few("shares", sealed, threshold)
-        masked = self._uploads(sealed, head, size, content, check)
+        masked = self._uploads(sealed, head, size * self.words, content, check)
         if len(masked) < max(threshold, wanted):
             return self._too_few("uploads", masked, max(threshold, wanted))
         gone = sorted(set(sealed) - set(masked))
@@ -93,7 +103,7 @@ class SecureSum:
             return self._too_few("shares of masks", revealed, threshold)
         try:
             words = unmasked(masked, sealed, public, revealed.values(), threshold)
-            return FixedPoint(self.bound, len(cohort)).decoded(words), [site for site in cohort if site in masked]
+            return fixed.decoded(words), [site for site in cohort if site in masked]
         except Refused as refusal:
             log.warning("round %d: %s", number + 1, refusal)
             return None
@@ -197,7 +207,8 @@ class SecureSite:
         if parties < FEWEST or not majority(parties) <= threshold <= parties:
             raise Refused(f"a secure sum of {parties} sites with threshold {threshold} would hide too little")
         self._member = Member(self.name, given["attempt"], threshold)
-        self._place, self._fixed = (given["run"], given["round"]), FixedPoint(given["bound"], parties)
+        self._place = (given["run"], given["round"])
+        self._fixed = FixedPoint(given["bound"], parties, min(given["words"], MOST_WORDS))
         return self._member.public()
 
     def _of(self, given: dict[str, Any]) -> Member:

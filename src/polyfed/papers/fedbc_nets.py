@@ -10,7 +10,7 @@ import numpy as np
 from polyfed.data.power_law import EXPONENTS, fedbc_classes
 from polyfed.papers import style
 from polyfed.papers.base import Claim, Outcome, Progress, experiment
-from polyfed.papers.fedbc import PAPER, RIVALS, VARIANCE, effort, final_rows
+from polyfed.papers.fedbc import BOTH, PAPER, RIVALS, VARIANCE, effort, final_rows
 from polyfed.papers.fedbc_runs import COHORT, GLOBAL, LEAKING, LOCAL, Contender, Found, Task, accuracy, collect, ends
 from polyfed.papers.held_out import options, spread
 
@@ -23,17 +23,16 @@ IMAGES = (
 DIFFERENCES = (
     "Every method is tuned by validation rows with the same number of candidates, once per table, at C = 2 and "
     "exponent 1.3, and the choice is used in all its cells. Batches have 50 rows; there are {rounds} rounds, the paper "
-    "gives no number. Figures are of the last round. FedAvg is shown with weights by size, as in the paper, "
-    "and with uniform ones. Local steps are plain SGD (the published code has momentum 0.5)."
+    "gives no number. Figures are of the last round. Local steps are plain SGD (the published code has momentum 0.5)."
 )
 SHORT = {
     "cifar10": " This seems to be less training than the paper's: accuracies in its Table 6 (E = 1) are 45% to 61%.",
 }
 LOCALLY = (
-    " Adapted models take their step on training rows. The paper's protocol, a step on a batch of test rows, leaks "
-    "test labels: a note gives its figures, no claim uses them. Per-FedBC gives out the global model after that step, "
-    'as Algorithm 3 has it; its "own models" are the clients\' x_i after the step, which a table of local models may '
-    "mean."
+    " FedAvg, which the paper does not have here, has uniform weights and a step of fine-tuning. Adapted models take "
+    "their step on training rows. The paper's protocol, a step on a batch of test rows, leaks test labels: a note "
+    "gives its figures, no claim uses them. Per-FedBC gives out the global model after that step, as Algorithm 3 has "
+    'it; its "own models" are the clients\' x_i after the step, which a table of local models may mean.'
 )
 ALSO = (
     "The same runs' global models on all test rows. The paper has those of Per-FedAvg and pFedMe in Table 2; here they "
@@ -87,7 +86,7 @@ def _images_table(name: str, number: str, dataset: str, epochs: int) -> None:
             f"Accuracy of the global model on all test rows against the exponent ({number}), and its variance over "
             "clients, a column for each number C of classes that most clients have; means over seeds."
         ),
-        **_words(dataset),
+        **_words(dataset, BOTH),
     )
     def run(quick: bool, progress: Progress) -> Outcome:
         tasks = cells(dataset, epochs, quick)

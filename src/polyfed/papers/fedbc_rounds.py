@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 
 import matplotlib
 import numpy as np
@@ -11,6 +12,7 @@ from matplotlib.figure import Figure
 from polyfed.papers import style
 from polyfed.papers.base import Claim, Outcome, Progress, experiment
 from polyfed.papers.fedbc import (
+    BOTH,
     DATA,
     DIFFERENCES,
     PAPER,
@@ -43,7 +45,7 @@ def _extremes(name: str, epochs: int) -> None:
             "most training rows, a panel for each method; means over seeds and 10 rounds."
         ),
         data=DATA,
-        differences=DIFFERENCES + " The paper plots one run, unsmoothed.",
+        differences=DIFFERENCES + BOTH + " The paper plots one run, unsmoothed.",
     )
     def run(quick: bool, progress: Progress) -> Outcome:
         task = synthetic(epochs, quick)
@@ -92,7 +94,7 @@ for _name, _epochs in (
         "training rows (7e); global accuracy against the number of devices, E = 5 (7f). Means over seeds."
     ),
     data=DATA + " Fig. 7f also has 70 and 100 clients.",
-    differences=DIFFERENCES,
+    differences=DIFFERENCES + BOTH,
 )
 def fig7(quick: bool, progress: Progress) -> Outcome:
     """The loss for other E, and federations of other sizes."""
@@ -118,11 +120,11 @@ def fig7(quick: bool, progress: Progress) -> Outcome:
         "global test accuracy",
     )
     claims = []
-    for task in tasks:
-        mine, theirs = (ends(found[task, n], "global_train_loss") for n in ("FedBC", "FedAvg, by size"))
+    for task, (rival, note) in product(tasks, (("FedAvg, by size", ""), ("FedAvg, uniform", " (not in the paper)"))):
+        mine, theirs = (ends(found[task, n], "global_train_loss") for n in ("FedBC", rival))
         claims.append(
             Claim(
-                f"E = {task.epochs}: FedBC's training loss ends below that of FedAvg, by size.",
+                f"E = {task.epochs}: FedBC's training loss ends below that of {rival}{note}.",
                 f"{spread(mine)} against {spread(theirs)}",
                 bool(mine.mean() < theirs.mean()),
             )
@@ -144,7 +146,7 @@ def fig7(quick: bool, progress: Progress) -> Outcome:
             style.small_multiples([[*losses, crowd]], x_label="round", log_y=False),
             _snapshots(found[crowds[0], "FedBC"]),
         ],
-        settings=work(quick) | settings,
+        settings=work(quick) | {"clients": ", ".join(map(str, counts))} | settings,
     )
 
 

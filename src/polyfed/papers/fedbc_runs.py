@@ -53,6 +53,10 @@ class Contender(NamedTuple):
         """Whether it deploys a model that a last step adapted: the paper takes that step on test rows."""
         return self.algorithm in ("perfedavg", "perfedbc") or bool(self.fixed.get("adapt_steps"))
 
+    def candidates(self, task: Task) -> dict[str, Any]:
+        """What is tuned on a task, and the values to choose from."""
+        return self.space if task.rates is None else self.space | {"lr": list(task.rates)}
+
 
 GLOBAL: dict[str, Contender] = {
     "FedAvg, by size": Contender("fedavg", {}, {"lr": RATES}),
@@ -261,7 +265,7 @@ def choose(task: Task, label: str, judged: str, budget: int) -> Options:
     """The candidate whose judged model is best on validation rows (seed 0), of as many for every method."""
     contender = (GLOBAL if judged == "global" else LOCAL)[label]
     kind = get_algorithm(contender.algorithm)
-    space = contender.space if task.rates is None else contender.space | {"lr": list(task.rates)}
+    space = contender.candidates(task)
     points = math.prod(len(values) for values in space.values())
     search = "grid" if points <= budget else "random"
     plan = tune_plan({"budget": budget, "search": search, "space": {label: space}}, {label: kind}, "fedbc")
@@ -296,11 +300,13 @@ def collect(
     settings: dict[str, Any] = {"seeds": seeds, "candidates per method": budget}
     todo: dict[tuple[Task, str], list[Run]] = {}
     total, done = len(tasks) * len(contenders), 0
+    crowds = len({dict(task.data).get("clients") for task in tasks}) > 1
     for task in tasks:
         for label in contenders:
             progress(f"tuning for {task.source}, E = {task.epochs}: {label}", done, total)
             chosen = choose(tuned_on or task, label, judged, budget)
-            settings[f"{label}, E = {task.epochs}"] = ", ".join(f"{k} {v:g}" for k, v in chosen)
+            place = f"E = {task.epochs}" + (f", {dict(task.data)['clients']} devices" if crowds else "")
+            settings[f"{label}, {place}"] = told(chosen, contenders[label].candidates(task))
             todo[task, label] = [Run(task, label, judged, chosen, seed) for seed in range(seeds)]
             done += 1
     alike: dict[Any, list[Run]] = {}
@@ -312,6 +318,15 @@ def collect(
     found = {place: trace(runs) for place, runs in todo.items()}
     progress("done", total, total)
     return found, settings
+
+
+def told(chosen: Options, space: Mapping[str, Sequence[float]]) -> str:
+    """What was chosen, in words; a value at the end of its range is called so, as a better one may lie beyond."""
+    words = []
+    for name, value in chosen:
+        ends = {max(space[name]): " (the largest)", min(space[name]): " (the smallest)"}
+        words.append(f"{name} {value:g}{ends.get(value, '')}")
+    return ", ".join(words)
 
 
 def ends(records: Sequence[Record], name: str) -> np.ndarray:

@@ -39,6 +39,7 @@ def fairness_table(runs: Sequence[RunRecord]) -> Table | None:
         tuple(label(method, model) for method, model in rows),
         tuple(len(method.runs) for method, _ in rows),
         tuple(method.diverged for method, _ in rows),
+        tuple(_leaks(method, model) for method, model in rows),
         tuple(tuple(_cell(method, model, column.key) for column in columns) for method, model in rows),
     )
 
@@ -51,7 +52,13 @@ def write_fairness(runs: Sequence[RunRecord], folder: str | Path) -> list[Path]:
 
 def label(method: Method, model: str) -> str:
     """The method's name; of two models of one method, which one."""
-    return f"{method.marked}, {model} model" if method.personalizes else method.marked
+    name = method.marked_as(_leaks(method, model))
+    return f"{name}, {model} model" if method.personalizes else name
+
+
+def _leaks(method: Method, model: str) -> bool:
+    """Test labels leak into what is adapted before it is deployed; the global model beside it is what it was."""
+    return method.leaks and model == method.deployed
 
 
 def _columns(task: Task) -> tuple[Column, ...]:

@@ -32,6 +32,8 @@ def headline(methods: Sequence[Method]) -> Headline:
         sentence, details = _plain(focus), []
     if chosen:
         details.insert(0, chosen)
+    if focus.leaks:
+        sentence = f"Test labels leak, so this is no result. {sentence}"
     if focus.sample:
         details.append(f"Measured on a sample, {focus.sample}, which each run's seed drew.")
     if focus.privacy:
@@ -53,7 +55,8 @@ def _privacy(spent: dict[str, Any]) -> str:
 def _focus(methods: Sequence[Method]) -> tuple[Method, str]:
     """The method to speak about, and how it was picked. Test rows select only where there is nothing else."""
     together = [method for method in methods if not method.alone_itself] or list(methods)
-    sound = [method for method in together if not method.diverged] or together
+    honest = [method for method in together if not method.leaks] or together
+    sound = [method for method in honest if not method.diverged] or honest
     if len(sound) == 1:
         return sound[0], ""
     kind = "" if sound[0].alone_itself else " that train together"

@@ -87,7 +87,11 @@ class Method:
     @property
     def marked(self) -> str:
         """The label, with a mark where the figures are not those of unseen rows, or not those of all clients."""
-        marks = [*(["test labels leak"] if self.leaks else []), *([self.sample] if self.sample else [])]
+        return self.marked_as(self.leaks)
+
+    def marked_as(self, leaks: bool) -> str:
+        """The same for one of its models, into which test labels leak or not."""
+        marks = [*(["test labels leak"] if leaks else []), *([self.sample] if self.sample else [])]
         return f"{self.label} ({'; '.join(marks)})" if marks else self.label
 
     @cached_property

@@ -56,7 +56,9 @@ def warnings(methods: Sequence[Method]) -> str:
                 )
             if run.summary.get("adapted_on_test"):
                 what = "What it deploys was"
-            elif (run.config.get("run") or {}).get("adapt_on_test"):
+            elif (run.config.get("run") or {}).get("adapt_on_test") and "finetuned" in (
+                run.summary.get("models") or {}
+            ):
                 what = "Its fine-tuned model was"
             else:
                 what = ""

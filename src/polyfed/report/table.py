@@ -50,6 +50,7 @@ class Table:
     labels: tuple[str, ...]
     seeds: tuple[int, ...]
     diverged: tuple[bool, ...]
+    leaking: tuple[bool, ...]
     cells: tuple[tuple[Cell, ...], ...]
 
     @property
@@ -64,12 +65,15 @@ class Table:
         ]
 
     def is_best(self, row: int, column: int) -> bool:
-        """Whether this cell holds the best printed value of its column, among two or more that did not diverge."""
+        """Whether this cell holds the best printed value of its column, among two or more that count.
+
+        Methods that diverged do not, nor those into which test labels leak.
+        """
         spec = self.columns[column]
         printed = {
             i: float(_number(mean, spec).replace("−", "-"))
             for i, cells in enumerate(self.cells)
-            if (mean := cells[column].mean) is not None and not self.diverged[i]
+            if (mean := cells[column].mean) is not None and not (self.diverged[i] or self.leaking[i])
         }
         if spec.best is None or row not in printed or len(printed) < 2 or len(set(printed.values())) == 1:
             return False
@@ -119,6 +123,7 @@ def comparison_table(runs: Sequence[RunRecord]) -> Table:
         tuple(method.marked for method in methods),
         tuple(len(method.runs) for method in methods),
         tuple(method.diverged for method in methods),
+        tuple(method.leaks for method in methods),
         tuple(tuple(_cell(method, column.key) for column in columns) for method in methods),
     )
 
