@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import platform
+import subprocess
 import sys
 import time
 from dataclasses import replace
@@ -59,7 +60,12 @@ def main() -> None:
                 rows.append(about | measure(work, key, compute, rates, options))
                 print(json.dumps(rows[-1]), flush=True)
     record = {
-        "machine": {"device": device, "python": platform.python_version(), "jax": jax.__version__},
+        "machine": {
+            "device": device,
+            "python": platform.python_version(),
+            "jax": jax.__version__,
+            "torch": None if options.no_torch else torch_version(options.torch),
+        },
         "date": time.strftime("%Y-%m-%d"),
         **rates,
         "works": rows,
@@ -104,6 +110,11 @@ def measure(work: Work, key: str, compute: str, rates: dict[str, float], options
         loop_seconds = min(theirs) * work.clients / beside.clients
         found |= {"torch_seconds": loop_seconds, "times_torch": loop_seconds / seconds}
     return found
+
+
+def torch_version(python: Path) -> str:
+    command = [str(python), "-c", "import torch; print(torch.__version__)"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def traffic(work: Work, numbers: int, compute: str) -> int:

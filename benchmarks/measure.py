@@ -87,7 +87,7 @@ def measure(key: str, work: Work, repeat: int, threads: int, say: Say) -> dict[s
                 (work.cohort or work.clients) / best,
                 operations(done) / best / 1e9 / rate,
                 held,
-                user_lines(peer.script),
+                user_lines(peer.script, peer.method),
                 reached,
                 small,
             )
@@ -132,13 +132,16 @@ def _in_turns(key: str, work: Work, peers: list[Peer], repeat: int, threads: int
         return found
 
 
-def user_lines(script: str) -> int:
-    """The lines between `# user code` and `# end of user code` in a loop's script, without blank ones and comments."""
+def user_lines(script: str, method: str) -> int:
+    """The lines between `# user code` and `# end of user code` in a loop's script, without blank ones and comments.
+
+    Those after `# user code of METHOD` count for that method.
+    """
     inside, count = False, 0
     for line in (LOOPS / script).read_text().splitlines():
         text = line.strip()
-        if text in ("# user code", "# end of user code"):
-            inside = text == "# user code"
+        if text.startswith(("# user code", "# end of user code")):
+            inside = text in ("# user code", f"# user code of {method}")
         elif inside and text and not text.startswith("#"):
             count += 1
     return count

@@ -130,7 +130,7 @@ def test_a_work_is_measured_and_a_missing_environment_is_named(bench, tmp_path: 
     found = bench.measure.measure("small", work, 1, 1, lambda _: None)
     assert found["gaps"] == [f"pfl: there is no {tmp_path / 'nowhere'}; `make pfl` makes it"]
     (ours,) = found["timings"]
-    assert (ours["framework"], ours["method"], ours["lines"]) == ("polyfed", "fedavg", 5)
+    assert (ours["framework"], ours["method"], ours["lines"]) == ("polyfed", "fedavg", 7)
     assert ours["seconds"] > 0
     assert ours["updates_per_second"] == pytest.approx(2 / ours["seconds"])
     expected = bench.works.operations(work) / ours["seconds"] / found["product_gflops"] / 1e9

@@ -176,7 +176,8 @@ def test_hosts_that_make_no_sense_are_refused(monkeypatch, hosts, index, sentenc
 
 def test_launchers_say_who_takes_part() -> None:
     slurm = {"SLURM_JOB_ID": "4097", "SLURM_STEP_NUM_TASKS": "8", "SLURM_PROCID": "5"}
-    for nodes, first in (("n7", "n7"), ("n7,m1", "n7"), ("n[012-015,20],m1", "n012"), ("n[3,5]", "n3")):
+    firsts = {"n7": "n7", "n7,m1": "n7", "n[012-015,20],m1": "n012", "n[3,5]": "n3", "r[1-2]n[3,4]-ib,m1": "r1n3-ib"}
+    for nodes, first in firsts.items():
         assert from_launcher(slurm | {"SLURM_STEP_NODELIST": nodes}) == Team(first, 61441, 8, 5)
     assert from_launcher(slurm | {"SLURM_STEP_NODELIST": "n7", "SLURM_STEP_NUM_TASKS": "1"}) is None
     assert from_launcher(slurm) is None  # a batch script, of which srun starts the processes
@@ -188,3 +189,15 @@ def test_launchers_say_who_takes_part() -> None:
     assert from_launcher(mpi) == Team("10.1.2.3", 61442, 2, 1)
     with pytest.raises(PolyfedError, match="the launcher's variables cannot be read"):
         from_launcher(mpi | {"OMPI_COMM_WORLD_SIZE": "two"})
+    with pytest.raises(PolyfedError, match="process 9 of 8"):
+        from_launcher(slurm | {"SLURM_STEP_NODELIST": "n7", "SLURM_PROCID": "9"})
+    del mpi["OMPI_MCA_orte_hnp_uri"]  # as Open MPI 5 leaves it
+    with pytest.raises(PolyfedError, match=r"OMPI_MCA_orte_hnp_uri.*name the processes with --hosts"):
+        from_launcher(mpi)
+    assert from_launcher(mpi | {"OMPI_COMM_WORLD_SIZE": "1"}) is None
+
+
+def test_a_rank_that_is_no_number_is_refused(monkeypatch) -> None:
+    monkeypatch.setenv("SLURM_PROCID", "abc")
+    with pytest.raises(PolyfedError, match="SLURM_PROCID must be a whole number, found 'abc'"):
+        find_team("127.0.0.1:4000,127.0.0.1", None)

@@ -72,8 +72,12 @@ def from_launcher(variables: Mapping[str, str]) -> Team | None:
             count, index = int(variables["OMPI_COMM_WORLD_SIZE"]), int(variables["OMPI_COMM_WORLD_RANK"])
             number, _, address = variables["OMPI_MCA_orte_hnp_uri"].partition(".")
             job, host = int(number) // 4096, re.split(r"tcp6?://\[?", address)[1].split(",")[0].split(":")[0]
+        elif int(variables.get("OMPI_COMM_WORLD_SIZE", "1")) > 1:
+            raise KeyError("OMPI_MCA_orte_hnp_uri")  # later versions of Open MPI do not say where the first process is
         else:
             return None
+        if count > 1 and not 0 <= index < count:
+            raise ValueError(f"process {index} of {count}")
     except (KeyError, ValueError, IndexError) as error:
         raise PolyfedError(
             f"the launcher's variables cannot be read ({error}); name the processes with --hosts, or use --hosts {OFF}"
@@ -87,18 +91,21 @@ def is_loopback(host: str) -> bool:
 
 
 def _first_node(nodes: str) -> str:
-    """The first of SLURM's list: a, a,b, n[001-004,7],b."""
-    found = re.match(r"([^,\[]+)(?:\[([^,\-\]]+))?", nodes)
-    if not found:
+    """The first of SLURM's list: a, a,b, n[001-004,7],b, r[1-2]n[3,4]-ib."""
+    first = re.match(r"(?:[^,\[\]]|\[[^\[\]]+\])+", nodes)
+    if not first or not first[0].strip():
         raise ValueError(f"SLURM_STEP_NODELIST={nodes}")
-    return found[1] + (found[2] or "")
+    return re.sub(r"\[([^,\-\]]+)[^\]]*\]", r"\1", first[0])
 
 
 def _own_index(names: list[str]) -> int:
     """Which of the hosts this is: what the launcher says, or the one whose address is this machine's."""
     for variable in RANKS:
         if variable in os.environ:
-            return int(os.environ[variable])
+            try:
+                return int(os.environ[variable])
+            except ValueError:
+                raise PolyfedError(f"{variable} must be a whole number, found '{os.environ[variable]}'") from None
     here = [index for index, name in enumerate(names) if _is_here(name)]
     if len(here) != 1:
         found = "more than one" if here else "none"

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import polyfed as pf
-from polyfed.engine import checkpoint
+from polyfed.engine import checkpoint, tensors
 
 METHOD = pf.algorithms.Scaffold(local_steps=2, batch=4)
 
@@ -137,3 +137,21 @@ def test_a_tree_survives_the_file_bit_by_bit(tmp_path: Path) -> None:
     assert found["a"][0].tobytes() == tree["a"][0].tobytes()
     assert found["b"][1] == np.pi
     assert isinstance(found["b"], tuple)
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux's account of memory")
+def test_rows_that_are_read_back_leave_memory_again(tmp_path, monkeypatch) -> None:
+    def mapped() -> int:
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return next(int(line.split()[1]) << 10 for line in lines if line.startswith("RssFile"))
+
+    monkeypatch.setattr(tensors, "READ_BYTES", 1 << 20)
+    row, count = np.zeros(1 << 12, np.float32), 4096
+    blocks = ({"x": np.full((256, *row.shape), first, np.float32)} for first in range(0, count, 256))
+    tensors.save_rows(tmp_path / "rows", blocks, count)
+    before, most, done = mapped(), 0, 0
+    for block in tensors.load_rows(tmp_path / "rows", {"x": row}, count):
+        assert np.all(block["x"] == np.arange(done, done + len(block["x"]))[:, None] // 256 * 256)
+        done, most = done + len(block["x"]), max(most, mapped() - before)
+    assert done == count
+    assert most < 16 << 20  # of 64 MiB

@@ -33,8 +33,8 @@ def main() -> None:
     method = methods[options["method"]](lr=LR, local_steps=options["steps"], batch=options["batch"])
     start = jax.tree_util.tree_map_with_path(lambda path, _: arrays[named(path)], problem.init())
     simulation = Simulation(problem, method, participation=len(cohorts[0]) if cohorts else 1.0, init=start)
-    # end of user code
     simulation.prepare()
+    # end of user code
     multiply, square = jax.jit(lambda a: a @ a), jnp.ones((SIDE, SIDE))
     print("ready", flush=True)
     for line in sys.stdin:
@@ -48,7 +48,9 @@ def main() -> None:
             print(2 * SIDE**3 / (time.perf_counter() - begun) / 1e9, flush=True)
         else:
             before, used = simulation.seconds, time.process_time()
+            # user code
             simulation.advance(1)
+            # end of user code
             print(simulation.seconds - before, time.process_time() - used, flush=True)
 
 

@@ -8,6 +8,7 @@ import copy
 import json
 import sys
 import time
+from typing import Any
 
 import torch  # pyright: ignore[reportMissingImports]
 import torch_models  # pyright: ignore[reportMissingImports]
@@ -25,12 +26,18 @@ class Loop:
         self.steps, self.batch = options["steps"], options["batch"]
         self.clients, self.rows = self.y.shape[:2]
         self.cohorts = iter(options.get("cohorts") or [])
-        self.own = self.alpha = self.control = None
+        self.own: Any = None
+        self.alpha: Any = None
+        self.control: Any = None
         if options["method"] == "apfl":
+            # user code of apfl
             self.own = [copy.deepcopy(self.model) for _ in range(self.clients)]
             self.alpha = [0.5] * self.clients
+            # end of user code
         if options["method"] == "scaffold":
+            # user code of scaffold
             self.control = [self.zeros() for _ in range(self.clients + 1)]  # the last one is the server's
+            # end of user code
         self.work = {"fedavg": self.averaging, "apfl": self.mixing, "scaffold": self.correcting}[options["method"]]
 
     # user code
@@ -50,6 +57,7 @@ class Loop:
             chosen = order[torch.arange(step * self.batch, (step + 1) * self.batch, device=self.device) % self.rows]
             yield self.x[client, chosen], self.y[client, chosen]
 
+    # user code of fedavg
     def averaging(self, client: int):
         local = copy.deepcopy(self.model)
         optimizer = torch.optim.SGD([p for p in local.parameters() if p.requires_grad], lr=LR)
@@ -59,11 +67,9 @@ class Loop:
             optimizer.step()
         return local
 
-    # end of user code
-
+    # user code of scaffold
     def correcting(self, client: int):
-        """SCAFFOLD, option II."""
-        assert self.control is not None
+        # option II
         mine, server = self.control[client], self.control[-1]
         local = copy.deepcopy(self.model)
         optimizer = torch.optim.SGD(local.parameters(), lr=LR)
@@ -81,9 +87,8 @@ class Loop:
         self.control[client] = new
         return local
 
+    # user code of apfl
     def mixing(self, client: int):
-        assert self.own is not None
-        assert self.alpha is not None
         local, mixed = copy.deepcopy(self.model), copy.deepcopy(self.model)
         ours, own, mixture = (list(model.parameters()) for model in (local, self.own[client], mixed))
         optimizer = torch.optim.SGD(ours, lr=LR)
@@ -105,6 +110,8 @@ class Loop:
             optimizer.step()
         return local
 
+    # end of user code
+
     def timed(self) -> tuple[float, float]:
         """A round, with the step of the server's control variate where there is one; its seconds."""
         self.wait()
@@ -112,8 +119,10 @@ class Loop:
         self.changes = self.zeros()
         self.round()
         if self.control is not None:
+            # user code of scaffold
             for c, change in zip(self.control[-1], self.changes):  # noqa: B905
                 c += change / self.clients
+            # end of user code
         self.wait()
         return time.perf_counter() - begun, time.process_time() - used
 

@@ -105,13 +105,14 @@ def load_rows(path: Path, like: Tree, count: int) -> Iterator[Tree]:
     """Read back what `save_rows` wrote, block by block; a row must be like `like`."""
     expected = named(like) if count else {}
     with _opened(path, expected) as file:
-        parts = {name: file.get_slice(name) for name in expected}
-        for name, part in parts.items():
-            shape = tuple(part.get_shape())
-            wanted = np.broadcast_to(expected[name], (count, *expected[name].shape))
-            _refuse_other(path, name, shape, part[:0].dtype, wanted)
-        for piece in _pieces(like, count):
-            yield jax.tree.unflatten(jax.tree.structure(like), [part[piece] for part in parts.values()])
+        for name, row in expected.items():
+            part = file.get_slice(name)
+            wanted = np.broadcast_to(row, (count, *row.shape))
+            _refuse_other(path, name, tuple(part.get_shape()), part[:0].dtype, wanted)
+    for piece in _pieces(like, count):
+        with _opened(path, expected) as file:  # anew: what is read through an open file stays in memory until it closes
+            rows = [file.get_slice(name)[piece] for name in expected]
+        yield jax.tree.unflatten(jax.tree.structure(like), rows)
 
 
 def blank_rows(like: Tree, count: int) -> Iterator[Tree]:
