@@ -60,6 +60,7 @@ def _focus(methods: Sequence[Method]) -> tuple[Method, str]:
     if len(sound) == 1:
         return sound[0], ""
     kind = "" if sound[0].alone_itself else " that train together"
+    kind += " without test labels that leak" if len(honest) < len(together) else ""
     sign = -1.0 if sound[0].task.lower_is_better else 1.0
     for split in ("validation", sound[0].task.split):
         means = [(method.mean(method.deployed, split), method) for method in sound]
