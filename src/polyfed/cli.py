@@ -11,9 +11,11 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import click
 import typer
 from rich.markup import escape
 from rich.table import Table
+from typer.core import TyperGroup
 
 from polyfed.cli_bench import bench_app
 from polyfed.cli_data import data_app
@@ -27,7 +29,29 @@ if TYPE_CHECKING:
     from polyfed.config import Config
     from polyfed.rundir import RunRecord
 
+
+class Commands(TyperGroup):
+    """The commands; an option that there is not is one sentence, as any other mistake."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except click.NoSuchOption as error:
+            from polyfed.config import RunSettings
+
+            place, name = error.ctx or ctx, error.option_name
+            known = [text for parameter in place.command.params for text in parameter.opts if text.startswith("--")]
+            key = name.lstrip("-").replace("-", "_")
+            keys = {field.name for field in dataclasses.fields(RunSettings)}
+            if key in keys and "--set" in known:
+                hint = f"; a key of the config is set by --set run.{key}=..."
+            else:
+                hint = suggestion(name, known)
+            raise PolyfedError(f"{place.command_path}: unknown option '{name}'{hint}") from None
+
+
 app = typer.Typer(
+    cls=Commands,
     help="Personalized federated learning: what is collaboration worth to each client, and which method gives it?",
     no_args_is_help=True,
     pretty_exceptions_enable=False,

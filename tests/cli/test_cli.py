@@ -304,7 +304,12 @@ def test_lists(tmp_path: Path) -> None:
         ),
         (["algorithms", "fedprx"], "unknown algorithm 'fedprx'; did you mean 'fedprox'?"),
         (["report", "nowhere"], "nowhere: no run directory here or below it"),
-        (["run", "small.toml", "--rounds", "3"], "No such option"),
+        (
+            ["run", "small.toml", "--rounds", "3"],
+            "polyfed run: unknown option '--rounds'; a key of the config is set by --set run.rounds=...",
+        ),
+        (["run", "small.toml", "--ovewrite"], "polyfed run: unknown option '--ovewrite'; did you mean '--overwrite'?"),
+        (["bench", "scale", "--jsn"], "polyfed bench scale: unknown option '--jsn'; did you mean '--json'?"),
     ],
 )
 def test_a_mistake_ends_with_one_sentence_and_code_2(config: Path, tmp_path: Path, arguments, sentence) -> None:
