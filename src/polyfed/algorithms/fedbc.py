@@ -23,6 +23,11 @@ if TYPE_CHECKING:
     from polyfed.problem import Problem
 
 
+LEAST = 1e-30
+"""The weight of a client whose multiplier is zero: nothing beside any other, and a normal number of 32 bits, as are its
+products with a model."""
+
+
 class Bond(NamedTuple):
     """What holds a client near the global model: lambda_i, and gamma_i, the squared distance that it may keep."""
 
@@ -42,11 +47,6 @@ class BcServer(NamedTuple):
 
     params: Tree
     multiplier: jax.Array
-
-
-LEAST = 1e-30
-"""The weight of a client whose multiplier is zero: nothing beside any other, and a normal number of 32 bits, as are its
-products with a model."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,7 +147,7 @@ class FedBC(BondedMethod):
         super().check()
         checks.local_work(self)
         checks.choice(self, "start", "server", "own")
-        server.check_name(self, "optimizer")
+        server.check_optimizer(self, "optimizer")
         checks.whole(self, "adapt_steps", 0)
         if self.adapt_lr is not None:
             checks.number(self, "adapt_lr", above=True)

@@ -63,7 +63,7 @@ class FLIX(MixtureMethod):
         if self.lr is not None:
             checks.number(self, "lr", above=True)
         checks.choice(self, "start", "init", "average")
-        server.check_name(self)
+        server.check_optimizer(self)
         checks.whole(self, "local_steps")
         if self.local_epochs is not None:
             checks.whole(self, "local_epochs")

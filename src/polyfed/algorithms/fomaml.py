@@ -46,7 +46,7 @@ class FOMAML(Algorithm):
             checks.whole(self, "adapt_steps")
         checks.batches(self)
         checks.choice(self, "weighting", "size", "uniform")
-        server.check_name(self)
+        server.check_optimizer(self)
 
     def init_server(self, params: Tree) -> Averaged:
         return Averaged(params, server.optimizer(self.server_optimizer, self.lr).init(params))

@@ -52,21 +52,21 @@ def descend(kind: ServerOptimizer, lr: Any, server: Averaged, gradient: Tree) ->
 
 
 def check(method: Any) -> None:
-    check_name(method)
+    check_optimizer(method)
     checks.number(method, "server_lr", above=True)
 
 
-def check_name(method: Any, field: str = "server_optimizer") -> None:
-    name = getattr(method, field)
-    if isinstance(name, str) and name not in NAMES:
-        raise PolyfedError(f"{method.name}: unknown {field} '{name}'{suggestion(name, NAMES)}")
-    if isinstance(name, str):
+def check_optimizer(method: Any, field: str = "server_optimizer") -> None:
+    kind = getattr(method, field)
+    if isinstance(kind, str):
+        if kind not in NAMES:
+            raise PolyfedError(f"{method.name}: unknown {field} '{kind}'{suggestion(kind, NAMES)}")
         return
-    if not isinstance(name, optax.GradientTransformation):
-        raise PolyfedError(f"{method.name}: {field} must be a name or an Optax transformation, found {name!r}")
+    if not isinstance(kind, optax.GradientTransformation):
+        raise PolyfedError(f"{method.name}: {field} must be a name or an Optax transformation, found {kind!r}")
     one = jnp.zeros(1)
     try:
-        jax.eval_shape(lambda: name.update(one, name.init(one), one))
+        jax.eval_shape(lambda: kind.update(one, kind.init(one), one))
     except Exception as error:  # one that is made for the parts of a model takes no other tree, and may well fit that
         if isinstance(error, TypeError) and "required keyword-only argument" in str(error):
             raise PolyfedError(f"{method.name}: {field} asks for more than a gradient in a step ({error})") from None

@@ -27,7 +27,7 @@ log = logging.getLogger("polyfed")
 FEWEST = 2
 """A sum of one upload hides nothing."""
 MOST_WORDS = 3
-"""What a number of an upload takes where weights may be as small as `fedbc.LEAST`: digits down to 1e-48."""
+"""What a number of an upload takes where weights may be tiny: digits down to 1e-48."""
 
 
 def check_secure(method: Algorithm, sampling: Sampling) -> None:

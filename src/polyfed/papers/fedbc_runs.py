@@ -304,9 +304,10 @@ def collect(
     for task in tasks:
         for label in contenders:
             progress(f"tuning for {task.source}, E = {task.epochs}: {label}", done, total)
-            chosen = choose(tuned_on or task, label, judged, budget)
+            tuned = tuned_on or task
+            chosen = choose(tuned, label, judged, budget)
             place = f"E = {task.epochs}" + (f", {dict(task.data)['clients']} devices" if crowds else "")
-            settings[f"{label}, {place}"] = told(chosen, contenders[label].candidates(task))
+            settings[f"{label}, {place}"] = told(chosen, contenders[label].candidates(tuned))
             todo[task, label] = [Run(task, label, judged, chosen, seed) for seed in range(seeds)]
             done += 1
     alike: dict[Any, list[Run]] = {}
@@ -324,8 +325,8 @@ def told(chosen: Options, space: Mapping[str, Sequence[float]]) -> str:
     """What was chosen, in words; a value at the end of its range is called so, as a better one may lie beyond."""
     words = []
     for name, value in chosen:
-        ends = {max(space[name]): " (the largest)", min(space[name]): " (the smallest)"}
-        words.append(f"{name} {value:g}{ends.get(value, '')}")
+        extremes = {max(space[name]): " (the largest)", min(space[name]): " (the smallest)"}
+        words.append(f"{name} {value:g}{extremes.get(value, '')}")
     return ", ".join(words)
 
 

@@ -56,9 +56,7 @@ def warnings(methods: Sequence[Method]) -> str:
                 )
             if run.summary.get("adapted_on_test"):
                 what = "What it deploys was"
-            elif (run.config.get("run") or {}).get("adapt_on_test") and "finetuned" in (
-                run.summary.get("models") or {}
-            ):
+            elif (run.config.get("run") or {}).get("adapt_on_test") and method.mean("finetuned") is not None:
                 what = "Its fine-tuned model was"
             else:
                 what = ""
