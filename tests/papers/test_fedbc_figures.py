@@ -74,8 +74,8 @@ def test_local_models_are_judged_by_what_is_deployed() -> None:
 
     table = {(TASK, name): records(**row(name)) for name in LOCAL}
     claims = fedbc_nets._local_claims(table, {(2, 1.3): TASK})
-    assert [claim.passed for claim in claims] == [True, True, False, *[True] * 6, True, False]
-    assert [claim.text.startswith("C = 2") for claim in claims] == [False] * 9 + [True] * 2
+    assert [claim.passed for claim in claims] == [True, True, False, *[True] * 7, True, False]
+    assert [claim.text.startswith("C = 2") for claim in claims] == [False] * 10 + [True] * 2
 
 
 def test_every_method_gets_the_same_budget_and_is_chosen_by_validation_rows(monkeypatch) -> None:

@@ -116,3 +116,12 @@ def test_rounding_errors_are_not_drawn_and_long_curves_are_thinned():
     assert figure.axes[1].get_legend() is None
     six = [style.Curve(str(i), [0, 1], [1, 2], "#000000") for i in range(6)]
     assert len(style.small_multiples([[style.Panel("a", six)]], x_label="t").legends) == 1
+
+
+def test_no_two_lines_of_a_figure_look_alike_even_where_there_are_more_than_colours() -> None:
+    few = {str(i): "one family" for i in range(len(style.COLOURS))}
+    assert [line for _, line in style.looks(few).values()] == [style.METHOD] * len(few)
+    many = {f"{family} {i}": family for family in "abcd" for i in range(3)}
+    found = style.looks(many)
+    assert len(set(found.values())) == len(many)
+    assert found["a 0"][0] == found["a 2"][0] != found["b 0"][0]

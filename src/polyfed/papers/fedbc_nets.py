@@ -29,10 +29,11 @@ SHORT = {
     "cifar10": " This seems to be less training than the paper's: accuracies in its Table 6 (E = 1) are 45% to 61%.",
 }
 LOCALLY = (
-    " FedAvg, which the paper does not have here, has uniform weights and a step of fine-tuning. Adapted models take "
-    "their step on training rows. The paper's protocol, a step on a batch of test rows, leaks test labels: a note "
-    "gives its figures, no claim uses them. Per-FedBC gives out the global model after that step, as Algorithm 3 has "
-    'it; its "own models" are the clients\' x_i after the step, which a table of local models may mean.'
+    " FedAvg, which the paper does not have here, is there with a step of fine-tuning: with uniform weights, and by "
+    "size. Adapted models take their step on training rows. The paper's protocol, a step on a batch of test rows, "
+    "leaks test labels: a note gives its figures, no claim uses them. Per-FedBC gives out the global model after that "
+    'step, as Algorithm 3 has it; its "own models" are the clients\' x_i after the step, which a table of local models '
+    "may mean."
 )
 ALSO = (
     "The same runs' global models on all test rows. The paper has those of Per-FedAvg and pFedMe in Table 2; here they "
@@ -40,6 +41,8 @@ ALSO = (
 )
 SERVED = {label: it._replace(judged="global") for label, it in LOCAL.items() if it.algorithm != "local"}
 """The methods of Table 3 that have a global model, judged by it."""
+ABSENT = ("FedAvg, fine-tuned", "FedAvg by size, fine-tuned", "Alone")
+"""The rivals of FedBC's local models that the paper does not have."""
 ROUNDS = {"mnist": 50, "cifar10": 20, "shakespeare": 40}
 """The paper gives none."""
 LSTM_RATES = (0.3, 1.0, 2.0, 3.0)
@@ -125,7 +128,7 @@ def _outcome(
 
 
 def _panels(found: Found, tasks: Mapping[tuple[int, float], Task], contenders: Mapping[str, Contender]) -> Any:
-    palette = style.colours(list(contenders))
+    looks = style.looks({label: it.algorithm for label, it in contenders.items()})
     counts = list(dict.fromkeys(C for C, _ in tasks))
     rows = []
     for title, column in (("test accuracy", None), ("variance over clients", "variance")):
@@ -133,11 +136,11 @@ def _panels(found: Found, tasks: Mapping[tuple[int, float], Task], contenders: M
         for C in counts:
             mine = {exponent: task for (c, exponent), task in tasks.items() if c == C}
             lines = []
-            for n, colour in palette.items():
+            for n, (colour, line) in looks.items():
                 name = accuracy(n, contenders)
                 name = name if column is None else f"{name.rpartition('_')[0]}_{column}"
                 values = [float(np.mean(ends(found[task, n], name))) for task in mine.values()]
-                lines.append(style.Curve(n, list(mine), values, colour, marker="o"))
+                lines.append(style.Curve(n, list(mine), values, colour, line, marker="o"))
             row.append(style.Panel(f"C = {C}", lines, title))
         rows.append(row)
     return style.small_multiples(rows, x_label="power-law exponent", log_y=False)
@@ -236,11 +239,10 @@ def _local_claims(found: Found, tasks: Mapping[tuple[int, float], Task]) -> list
         ("Per-FedBC, own models", "FedBC"),
         ("Per-FedBC, own models", "Per-FedAvg"),
         ("FedBC", "pFedMe"),
-        ("FedBC", "FedAvg, fine-tuned"),
-        ("FedBC", "Alone"),
+        *(("FedBC", rival) for rival in ABSENT),
     ):
         leads = [_lead(found, task, ours, theirs, LOCAL) for task in tasks.values()]
-        note = " (not in the paper)" if theirs in ("Alone", "FedAvg, fine-tuned") else ""
+        note = " (not in the paper)" if theirs in ABSENT else ""
         claims.append(_most(f"{ours} is more accurate locally than {theirs}{note} in most cells.", leads))
     fewest = min(C for C, _ in tasks)
     for rival in ("Per-FedAvg", "pFedMe"):

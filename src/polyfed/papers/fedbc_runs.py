@@ -70,6 +70,7 @@ GLOBAL: dict[str, Contender] = {
 LOCAL: dict[str, Contender] = {
     "Alone": Contender("local", {}, {"lr": RATES}, "personal"),
     "FedAvg, fine-tuned": Contender("fedavg", {"weighting": "uniform"}, {"lr": RATES}, "finetuned"),
+    "FedAvg by size, fine-tuned": Contender("fedavg", {}, {"lr": RATES}, "finetuned"),
     "Per-FedAvg": Contender("perfedavg", {}, {"lr": RATES, "inner_lr": [0.01, 0.03, 0.1]}, "personal"),
     "pFedMe": Contender(
         "pfedme", {"inner_lr": 0.03}, {"lr": [0.01, 0.03, 0.1], "penalty": [0.1, 1.0, 10.0]}, "personal"

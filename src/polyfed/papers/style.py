@@ -16,6 +16,8 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 """Okabe and Ito's palette, without its yellow, which is too pale for a line; then a brown and a grey."""
 BASELINE, METHOD = "--", "-"
 """The baseline (GD) is dashed and the method solid, as in Scafflix Fig. 1."""
+LINES = (METHOD, BASELINE, ":", "-.")
+"""Members of a family of one colour."""
 WIDTH, HEIGHT = 3.1, 2.5
 POINTS = 400
 """The most points that a curve is drawn with."""
@@ -60,6 +62,18 @@ class Panel:
 def colours(values: Sequence[Any]) -> dict[Any, str]:
     """One colour per value of a few unordered things or alphas."""
     return {value: COLOURS[i % len(COLOURS)] for i, value in enumerate(values)}
+
+
+def looks(families: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    """A colour and a line for every label; where labels outnumber colours, those of one family share a colour."""
+    if len(families) <= len(COLOURS):
+        return {label: (colour, METHOD) for label, colour in colours(list(families)).items()}
+    palette = colours(list(dict.fromkeys(families.values())))
+    found: dict[str, tuple[str, str]] = {}
+    for label, family in families.items():
+        before = sum(colour == palette[family] for colour, _ in found.values())
+        found[label] = palette[family], LINES[before % len(LINES)]
+    return found
 
 
 def ramp(values: Sequence[Any]) -> dict[Any, str]:
