@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from polyfed import randomness, trees
+from polyfed import deferred, randomness, trees
 from polyfed.compute_type import Narrow
 
 if TYPE_CHECKING:
@@ -95,9 +95,8 @@ class Objective:
     """f_i on the client's validation rows, where the data has any."""
     compute: Narrow = None
     """The type that the model computes in, where it is not that of the parameters."""
-    nearby: bool = False
-    """Whether local work that reads all of a client's few rows copies them together first: a processor reads rows one
-    after another faster than here and there."""
+    platform: str | None = None
+    """The kind of device that it runs on, where local work may be arranged for it."""
 
     def value(self, params: Any, batch: Batch | None = None) -> jax.Array:
         """f_i on a batch, or on all of the client's rows."""
@@ -170,14 +169,24 @@ class Objective:
             return (Batch(None, None) if batch is None else batch)._replace(key=own)
 
         carry = lax.optimization_barrier(carry)  # else XLA keeps every client's copy of what the caller still needs
-        carry = lax.fori_loop(0, steps, lambda index, carry: step(carry, batch_at(index)), carry)
+
+        def body(index: jax.Array, carry: Any) -> Any:
+            return step(carry, batch_at(index))
+
+        if isinstance(steps, int) and ahead and self.platform not in (None, "cpu"):
+            carry = deferred.loop(steps, body, carry, self.platform)
+        else:
+            carry = lax.fori_loop(0, steps, body, carry)
         return carry, jnp.asarray(steps, jnp.int32)
 
     def _copied(self, count: int) -> tuple[Examples | None, jax.Array]:
-        """The client's rows and where they begin in the copy, before work that reads `count` rows; or None."""
+        """The client's rows and where they begin in the copy, before work that reads `count` rows; or None.
+
+        A processor reads rows one after another faster than here and there.
+        """
         there = len(self.examples.y)
         size = sum(part.dtype.itemsize * prod(part.shape[1:]) for part in self.examples) * self.longest
-        if not self.nearby or count < self.longest or self.longest > there or size > NEARBY_BYTES:
+        if self.platform != "cpu" or count < self.longest or self.longest > there or size > NEARBY_BYTES:
             return None, self.start
         begin = jnp.minimum(self.start, there - self.longest)
         parts = (lax.dynamic_slice_in_dim(part, begin, self.longest) for part in self.examples)

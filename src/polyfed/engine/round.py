@@ -239,8 +239,8 @@ class Round:
 
         held = data.validation
         validation = None if held is None else of(held, self.longest.validation)
-        nearby = self.layout.device.platform == "cpu"
-        return of(data.train, self.longest.train, block=block, validation=validation, nearby=nearby)
+        platform = self.layout.device.platform
+        return of(data.train, self.longest.train, block=block, validation=validation, platform=platform)
 
     def prepare(self, method: Algorithm, clients: jax.Array, states: State, data: Data) -> State:
         """What these clients do alone before the first round."""

@@ -10,7 +10,7 @@ import numpy as np
 from polyfed.data.power_law import EXPONENTS, fedbc_classes
 from polyfed.papers import style
 from polyfed.papers.base import Claim, Outcome, Progress, experiment
-from polyfed.papers.fedbc import BOTH, PAPER, RIVALS, VARIANCE, effort, final_rows
+from polyfed.papers.fedbc import AVERAGES, BOTH, PAPER, RIVALS, VARIANCE, effort, final_rows
 from polyfed.papers.fedbc_runs import COHORT, GLOBAL, LEAKING, LOCAL, Contender, Found, Task, accuracy, collect, ends
 from polyfed.papers.held_out import options, spread
 
@@ -163,7 +163,7 @@ def _global_claims(found: Found, tasks: Mapping[tuple[int, float], Task]) -> lis
         leads = [_lead(found, task, "FedBC", rival, GLOBAL) for task in tasks.values()]
         who = f"{rival} (not in the paper)" if rival == "FedAvg, uniform" else rival
         claims.append(_most(f"FedBC's global model is more accurate than that of {who} in most cells.", leads))
-    for rival in ("FedAvg, by size", "FedAvg, uniform"):
+    for rival in AVERAGES:
         gaps = [
             float(np.mean(ends(found[task, rival], VARIANCE)) - np.mean(ends(found[task, "FedBC"], VARIANCE)))
             for task in tasks.values()
@@ -303,7 +303,7 @@ def table9(quick: bool, progress: Progress) -> Outcome:
     ]
     claims = []
     for task in tasks:
-        for rival in ("SCAFFOLD", "FedAvg, by size", "FedAvg, uniform"):
+        for rival in ("SCAFFOLD", *AVERAGES):
             ours, theirs = (ends(found[task, n], "global_test_pooled") for n in ("FedBC", rival))
             claims.append(
                 Claim(

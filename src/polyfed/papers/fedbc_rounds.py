@@ -29,7 +29,7 @@ from polyfed.papers.fedbc import (
     weight_lines,
     work,
 )
-from polyfed.papers.fedbc_runs import GLOBAL, Record, collect, curve, ends
+from polyfed.papers.fedbc_runs import GLOBAL, Record, Task, collect, curve, ends
 from polyfed.papers.held_out import spread
 
 
@@ -112,12 +112,13 @@ def fig7(quick: bool, progress: Progress) -> Outcome:
     ]
     counts = [dict(task.data)["clients"] for task in crowds]
     crowd = style.Panel(
-        "devices (x axis)",
+        "E = 5",
         [
             style.Curve(n, counts, [float(np.mean(ends(found[t, n], POOLED))) for t in crowds], palette[n], marker="o")
             for n in GLOBAL
         ],
         "global test accuracy",
+        "devices",
     )
     claims = []
     for task, (rival, note) in product(tasks, (("FedAvg, by size", ""), ("FedAvg, uniform", " (not in the paper)"))):
@@ -170,8 +171,8 @@ def _snapshots(records: Sequence[Record]) -> Figure:
     paper=PAPER,
     title="Weights of the smallest and the largest participant, by local epochs",
     caption=(
-        "The weight of a round's smallest (dotted) and largest participant in the average: FedBC's, and what data size "
-        "would give; means over seeds and 10 rounds."
+        "The weight of a round's smallest (dotted) and largest participant in the average: FedBC's, what data size "
+        "would give, and what all have with uniform weights; means over seeds and 10 rounds."
     ),
     data=DATA,
     differences=DIFFERENCES,
@@ -180,10 +181,19 @@ def fig8(quick: bool, progress: Progress) -> Outcome:
     """Multipliers weigh clients more evenly than data sizes do."""
     tasks = [synthetic(epochs, quick) for epochs in ((1, 10) if quick else (1, 10, 25, 50))]
     found, settings = collect(tasks, {"FedBC": GLOBAL["FedBC"]}, progress, **effort(quick))
-    panels = [style.Panel(f"E = {task.epochs}", weight_lines(found[task, "FedBC"]), "weight") for task in tasks]
+    panels = [
+        style.Panel(f"E = {task.epochs}", [*weight_lines(found[task, "FedBC"]), _even(task)], "weight")
+        for task in tasks
+    ]
     return Outcome(
         rows=curve_rows(found),
         claims=[weight_claim(found[task, "FedBC"], task) for task in tasks],
         figure=style.small_multiples([panels], x_label="round", log_y=False),
         settings=work(quick) | settings,
     )
+
+
+def _even(task: Task) -> style.Curve:
+    """What every participant weighs in a uniform average."""
+    uniform = style.colours(list(GLOBAL))["FedAvg, uniform"]
+    return style.Curve("every participant, uniform", [1, task.rounds], [1 / task.cohort] * 2, uniform, style.BASELINE)

@@ -57,6 +57,8 @@ class Panel:
     title: str
     curves: Sequence[Curve]
     y_label: str | None = None
+    x_label: str | None = None
+    """where it is not the figure's"""
 
 
 def colours(values: Sequence[Any]) -> dict[Any, str]:
@@ -108,8 +110,8 @@ def small_multiples(
                     axes[i, j].set_visible(False)
                     continue
                 _fill(axes[i, j], row[j], labels, log_x=log_x, log_y=log_y, floor=floor)
-                if i == rows - 1:
-                    axes[i, j].set_xlabel(x_label)
+                if i == rows - 1 or row[j].x_label:
+                    axes[i, j].set_xlabel(row[j].x_label or x_label)
                 if j and row[j].y_label == row[0].y_label:
                     axes[i, j].set_ylabel("")
         _legend(figure, None if legend_outside else axes[0, 0], labels, legend_title)

@@ -1,0 +1,129 @@
+"""A loop's body as a list of operations."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jax.extend.core import Literal
+
+CALLS = ("jit", "pjit", "closed_call", "core_call")
+
+
+@dataclass(frozen=True)
+class Op:
+    """An equation of the body, and the places of what goes in and comes out."""
+
+    eqn: Any
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+    @property
+    def name(self) -> str:
+        return self.eqn.primitive.name
+
+    def bind(self, values: Sequence[Any]) -> Sequence[Any]:
+        """What comes out for these values."""
+        bound = self.eqn.primitive.get_bind_params(self.eqn.params)
+        functions, options = ((), bound) if isinstance(bound, dict) else bound  # older JAX has both
+        with self.eqn.ctx.manager:
+            found = self.eqn.primitive.bind(*functions, *values, **options)
+        return found if self.eqn.primitive.multiple_results else [found]
+
+    @property
+    def contracted(self) -> tuple[int, int] | None:
+        """The axes that a product of two matrices runs over; None for other products, and those into another type."""
+        (left, right), batch = self.eqn.params["dimension_numbers"]
+        avals = [var.aval for var in (*self.eqn.invars, *self.eqn.outvars)]
+        alike = len({aval.dtype for aval in avals}) == 1 and all(len(aval.shape) == 2 for aval in avals)
+        return (left[0], right[0]) if alike and len(left) == 1 and not any(map(len, batch)) else None
+
+    @property
+    def precision(self) -> Any:
+        """A product's, None for the default one."""
+        return self.eqn.params["precision"]
+
+
+class Body:
+    """The operations of (index, carry) -> carry: no calls, nothing twice, and only what the platform runs.
+
+    Values have numbers, their places; `avals` gives shapes and types, `constants` the values that come from outside.
+    """
+
+    def __init__(self, closed: Any, platform: str) -> None:
+        self.platform = platform
+        self.ops: list[Op] = []
+        self.avals: list[Any] = []
+        self.constants: dict[int, Any] = {}
+        self.zeros: set[int] = set()
+        self._places: dict[Hashable, tuple[int, ...]] = {}
+        self.index, *self.carry = (self._new(var.aval) for var in closed.jaxpr.invars)
+        self.outputs = self._inlined(closed, [self.index, *self.carry])
+        needed, kept = set(self.outputs), []
+        for op in reversed(self.ops):
+            if needed.intersection(op.outputs):
+                kept.append(op)
+                needed.update(op.inputs)
+        self.ops = kept[::-1]
+
+    def shape(self, place: int) -> tuple[int, ...]:
+        return self.avals[place].shape
+
+    def _new(self, aval: Any) -> int:
+        self.avals.append(aval)
+        return len(self.avals) - 1
+
+    def _constant(self, aval: Any, value: Any) -> int:
+        place = self._new(aval)
+        self.constants[place] = value
+        return place
+
+    def _literal(self, var: Any) -> int:
+        key = (str(var.aval), np.asarray(var.val).tobytes())
+        if key not in self._places:
+            self._places[key] = (self._constant(var.aval, var.val),)
+            if not np.any(var.val):
+                self.zeros.update(self._places[key])
+        return self._places[key][0]
+
+    def _inlined(self, closed: Any, given: Sequence[int]) -> list[int]:
+        """Take a jaxpr's equations over; its outputs' places."""
+        places = dict(zip(closed.jaxpr.invars, given, strict=True))
+        for var, value in zip(closed.jaxpr.constvars, closed.consts, strict=True):
+            places[var] = self._constant(var.aval, value)
+
+        def place_of(var: Any) -> int:
+            return self._literal(var) if isinstance(var, Literal) else places[var]
+
+        for eqn in closed.jaxpr.eqns:
+            inputs = tuple(map(place_of, eqn.invars))
+            called, skipped = self._called(eqn)
+            outputs = self._op(eqn, inputs) if called is None else self._inlined(called, inputs[skipped:])
+            places.update(zip(eqn.outvars, outputs, strict=True))
+        return list(map(place_of, closed.jaxpr.outvars))
+
+    def _op(self, eqn: Any, inputs: tuple[int, ...]) -> Sequence[int]:
+        key: Hashable = (eqn.primitive, inputs, tuple(sorted(eqn.params.items(), key=lambda item: item[0])))
+        try:
+            before = self._places.get(key)
+        except TypeError:  # an option that cannot be compared
+            key, before = object(), None
+        if before is not None:
+            return before
+        self._places[key] = outputs = tuple(self._new(var.aval) for var in eqn.outvars)
+        if eqn.primitive.name in ("broadcast_in_dim", "convert_element_type") and inputs[0] in self.zeros:
+            self.zeros.update(outputs)
+        self.ops.append(Op(eqn, inputs, outputs))
+        return outputs
+
+    def _called(self, eqn: Any) -> tuple[Any, int]:
+        """What a call calls, and how many of its inputs come before those of that; (None, 0) for other operations."""
+        if eqn.primitive.name in CALLS:
+            return eqn.params["jaxpr"], 0
+        branches = eqn.params.get("branches_platforms") if eqn.primitive.name == "cond" else None
+        if not branches or any(names and {"cuda", "rocm"}.intersection(names) for names in branches):
+            return None, 0
+        mine = next((n for n, names in enumerate(branches) if names is None or self.platform in names), None)
+        return (None, 0) if mine is None else (eqn.params["branches"][mine], 1)
