@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
@@ -36,15 +36,15 @@ class Plan:
     """the known inputs: a value, and whether its rows are on the second axis"""
     constants: list[tuple[int, bool]] = field(default_factory=list)
     """the matrices that are added to weights: a value, and whether it is the transpose"""
-    products: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """products x' g: what comes out -> (the side of x, its number among the inputs)"""
-    reads: dict[int, tuple[int, int]] = field(default_factory=dict)
+    products: dict[int, Product] = field(default_factory=dict)
+    """products x' g, by the place of what comes out"""
+    reads: dict[int, Read] = field(default_factory=dict)
     """products x W, likewise"""
     precisions: set[Any] = field(default_factory=set)
     """those of all these products"""
     written: int = 0
     """how many sums a step makes matrices of"""
-    ended: list[Sum] = field(default_factory=list)
+    ended: dict[int, Sum] = field(default_factory=dict)
     """the weights after a step"""
 
     def rows(self, number: int) -> int:
@@ -57,32 +57,87 @@ class Plan:
         shape = self.body.shape(self.body.carry[leaf])
         return shape[::-1] if leaf in self.turned else shape
 
+    def width(self, place: int) -> int:
+        """The outputs of the layer that a product is added to."""
+        return next(self.sizes(leaf)[1] for leaf, total in self.ended.items() if place in total.products)
+
+    def steady(self, leaf: int) -> bool:
+        """Whether a step adds products to the weights, and does nothing else."""
+        return self.ended[leaf].weights == {leaf: 1} and not self.ended[leaf].constants
+
     @property
-    def steady(self) -> list[bool]:
-        """Of each of the weights: whether a step adds products x' g to it, and does nothing else."""
-        ends = zip(self.weights, self.ended, strict=True)
-        return [total.weights == {leaf: 1} and not total.constants for leaf, total in ends]
+    def kept(self) -> list[int]:
+        """The products that some weights have in them after a step: their rows g are kept."""
+        return [place for place in self.products if any(place in total.products for total in self.ended.values())]
+
+    def parts(self, leaf: int) -> list[int]:
+        """The kept products that some weights may have in them, their own and those of weights that are mixed in."""
+        mixed, found = [leaf], set()
+        for each in mixed:
+            found |= self.ended[each].products.keys()
+            mixed += [other for other in self.ended[each].weights if other not in mixed]
+        return [place for place in self.kept if place in found]
+
+    def folded(self, place: int) -> bool:
+        """Whether the rows of a product are kept with their factor: one layer alone adds it, and never scales it."""
+        owners = [leaf for leaf, total in self.ended.items() if place in total.products]
+        return len(owners) == 1 and all(
+            total.weights == {leaf: 1} if leaf in owners else owners[0] not in total.weights
+            for leaf, total in self.ended.items()
+        )
 
     def gains(self, steps: int) -> bool:
         """Whether fewer numbers move, operations of products counted as some, and memory is not too much."""
         sizes = [self.sizes(leaf) for leaf in self.weights]
         depth, wide = sizes[0][0], max(outputs for _, outputs in sizes)
-        read, made = ([self.rows(n) for _, n in found.values()] for found in (self.reads, self.products))
-        own = sum(map(self.rows, range(len(self.inputs))))
-        numbers, rows, matrices = depth * wide, steps * own, len(sizes) + len(self.constants)
+        numbers, matrices = depth * wide, len(sizes) + len(self.constants)
 
         def cost(moved: int, multiplied: int) -> float:
             return moved + 2 * multiplied / OPERATIONS_PER_NUMBER
 
+        def rows(place: int) -> int:
+            return steps * self.rows(self.products[place].inputs)
+
+        read = [self.rows(read.inputs) for read in self.reads.values()]
+        made = [self.rows(product.inputs) for product in self.products.values()]
         usual = cost((len(read) + 2 * len(sizes)) * numbers, (sum(read) + sum(made)) * numbers)
-        mixed = 3 * rows * wide * (len(sizes) - sum(self.steady))
-        step = cost(len(read) * rows * wide + sum(read) * (rows + 2 * wide) + mixed, sum(read) * rows * wide)
-        step += self.written * cost(2 * numbers, own * numbers)
-        before = cost(4 * rows * depth + rows * rows, rows * rows * depth)
-        before += matrices * cost(numbers + rows * wide, rows * numbers)
-        after = len(sizes) * cost(2 * numbers + rows * (depth + wide), rows * numbers)
-        memory = rows * (depth + rows + (matrices + len(sizes)) * wide)
-        return steps * step + before + after < steps * usual and memory <= MOST_MEMORY * numbers * len(sizes)
+        step = self.written * cost(2 * numbers, sum(made) * numbers)
+        for read in self.reads.values():
+            own = self.rows(read.inputs)
+            parts = [rows(place) for leaf in read.weights for place in self.parts(leaf)]
+            step += sum(cost(part * (wide + own) + 2 * own * wide, own * part * wide) for part in parts)
+        every = [steps * self.rows(number) for number in range(len(self.inputs))]
+        once = sum(cost(2 * count * depth, 0) for count in every)
+        for a, b in self.pairs:
+            once += cost((every[a] + every[b]) * depth + every[a] * every[b], every[a] * every[b] * depth)
+        for read in {read.inputs for read in self.reads.values()}:
+            once += matrices * cost(numbers + every[read] * (depth + wide), every[read] * numbers)
+        for part in (rows(place) for leaf in self.weights for place in self.parts(leaf)):
+            once += cost(2 * numbers + part * (depth + wide), part * numbers)
+        memory = sum(every) * (depth + matrices * wide) + sum(every[a] * every[b] for a, b in self.pairs)
+        memory += sum(rows(place) * wide for place in self.kept)
+        return steps * step + once < steps * usual and memory <= MOST_MEMORY * numbers * len(sizes)
+
+    @property
+    def pairs(self) -> list[tuple[int, int]]:
+        """The known inputs whose rows are multiplied with each other: those of a read, and of a product before it."""
+        read = dict.fromkeys(read.inputs for read in self.reads.values())
+        return [(a, b) for a in read for b in dict.fromkeys(product.inputs for product in self.products.values())]
+
+
+class Product(NamedTuple):
+    """x' g: on which side x is, and its number among the known inputs."""
+
+    side: int
+    inputs: int
+
+
+class Read(NamedTuple):
+    """x W, likewise, and the weights that are read."""
+
+    side: int
+    inputs: int
+    weights: tuple[int, ...]
 
 
 def planned(body: Body, steps: int) -> Plan | None:
@@ -149,7 +204,7 @@ class _Analysis(Walk):
             if leaf not in plan.weights:
                 self.value(place)
             elif isinstance(total, Sum) and total.flipped == (leaf in plan.turned):
-                plan.ended.append(total)
+                plan.ended[leaf] = total
             else:
                 raise UnfitError([leaf])
 
@@ -170,9 +225,9 @@ class _Analysis(Walk):
         if (x, g) not in map(self.plan.sizes, self.plan.weights):
             return None
         number = self._inputs(op.inputs[side], across=axes[side] == 1)
-        self.plan.products[op.outputs[0]] = side, number
+        self.plan.products[op.outputs[0]] = Product(side, number)
         self.plan.precisions.add(op.precision)
-        return Sum(rows={number: _Value(FOUND)}, flipped=side == 1)
+        return Sum(products={op.outputs[0]: 1}, flipped=side == 1)
 
     def read(self, op: Op, total: Sum) -> _Value:
         side = 1 if isinstance(self.env[op.inputs[0]], Sum) else 0
@@ -180,7 +235,8 @@ class _Analysis(Walk):
             raise UnfitError(total.weights)
         if axes[1 - side] != (1 if total.flipped else 0):
             raise UnfitError(total.weights, turned=True)
-        self.plan.reads[op.outputs[0]] = side, self._inputs(op.inputs[side], across=axes[side] == 0)
+        number = self._inputs(op.inputs[side], across=axes[side] == 0)
+        self.plan.reads[op.outputs[0]] = Read(side, number, tuple(total.weights))
         self.plan.precisions.add(op.precision)
         return _Value(FOUND)
 

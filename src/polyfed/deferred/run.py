@@ -3,16 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 
 from polyfed.deferred.body import Op
 from polyfed.deferred.plan import Plan
 from polyfed.deferred.sums import Sum, Walk
+
+
+class Carry(NamedTuple):
+    """What a loop with deferred weights carries from step to step.
+
+    Weights are sum_b c_b M_b + sum_j sum_s c_js x_js' g_js: of the matrices M that they and the constants were at the
+    beginning, and of the rows g that each product j had in each step s.
+    """
+
+    others: list[Any]
+    """the carry's other leaves"""
+    rows: dict[int, jax.Array]
+    """the g of each product, step after step"""
+    factors: dict[int, jax.Array]
+    """the c_b of each of the weights; without those that stay what they were"""
+    scales: dict[int, dict[int, jax.Array]]
+    """the c_js of each of the weights, by product; without those that are in the rows already"""
 
 
 class _Run(Walk):
@@ -26,26 +42,39 @@ class _Run(Walk):
 
 
 class Deferred:
-    """What is made before the loop, its steps, and the weights after it.
-
-    Weights are sum_b c_b M_b + sum_s x_s' g_s: of the matrices M that they and the constants were at the beginning,
-    and of the rows g of all steps. While a step does nothing but add rows, their factors c are left out.
-    """
+    """What is made before the loop, its steps, and the weights after it."""
 
     def __init__(self, plan: Plan, steps: int, carry: Sequence[Any]) -> None:
         self.plan, self.body, self.steps, self.carry = plan, plan.body, steps, carry
-        rows = [plan.rows(number) for number in range(len(plan.inputs))]
-        self.firsts, self.own = np.cumsum([0, *rows[:-1]]).tolist(), sum(rows)
         self.fixed = self._fixed()
-        self.x, self.matrices = self._inputs(), self._matrices()
-        self.outputs = [self._by_step(self.times(self.x, matrix)) for matrix in self.matrices]
-        self.gram = self._by_step(self.times(self.x, self.x.T))
+        self.x = self._inputs()
+        self.matrices = self._matrices()
+        self.outputs = [[self._by_step(self.times(x, matrix)) for matrix in self.matrices] for x in self.x]
+        self.grams = {(a, b): self._by_step(self.times(self.x[a], self.x[b].T)) for a, b in plan.pairs}
 
     def run(self) -> list[Any]:
-        carry = self._begin()
-        others, rows, factors = lax.fori_loop(jnp.int32(0), jnp.int32(self.steps), self._step, carry)
-        found, rest = dict(zip(self.plan.weights, zip(rows, factors, strict=True), strict=True)), iter(others)
-        return [self._end(leaf, *found[leaf]) if leaf in found else next(rest) for leaf in range(len(self.carry))]
+        ended = lax.fori_loop(jnp.int32(0), jnp.int32(self.steps), self._step, self._begin())
+        rest = iter(ended.others)
+        return [self._end(leaf, ended) if leaf in self.plan.ended else next(rest) for leaf in range(len(self.carry))]
+
+    def times(self, a: jax.Array, b: jax.Array) -> jax.Array:
+        """A product, as precise as the body's."""
+        (precision,) = self.plan.precisions
+        return jnp.matmul(a, b, precision=precision)
+
+    def rows(self, place: int) -> int:
+        """The rows of a product in a step."""
+        return self.plan.rows(self.plan.products[place].inputs)
+
+    def factors(self, carry: Carry, leaf: int) -> jax.Array:
+        """Those of all matrices."""
+        if leaf in carry.factors:
+            return carry.factors[leaf]
+        return self.only(self.plan.weights.index(leaf))
+
+    def only(self, n: int) -> jax.Array:
+        """The factors of the n-th matrix alone."""
+        return jnp.zeros(len(self.matrices), self.matrices[0].dtype).at[n].set(1)
 
     def _fixed(self) -> dict[int, Any]:
         """The values that are there before the loop."""
@@ -55,96 +84,110 @@ class Deferred:
         walk.walk([op for op in self.body.ops if self.plan.fixed.issuperset(op.outputs)])
         return walk.env
 
-    def _inputs(self) -> jax.Array:
-        """The rows of all known inputs, step after step."""
+    def _inputs(self) -> list[jax.Array]:
+        """The rows of each of the known inputs, step after step."""
 
-        def one(index: jax.Array) -> jax.Array:
+        def one(index: jax.Array) -> list[jax.Array]:
             walk = _Run(self.body)
             walk.env = {**self.fixed, self.body.index: index}
             walk.walk([op for op in self.body.ops if self.plan.known.issuperset(op.outputs)])
-            return jnp.concatenate([_turned(walk.env[place], across) for place, across in self.plan.inputs])
+            return [_turned(walk.env[place], across) for place, across in self.plan.inputs]
 
         inputs = jax.vmap(one)(jnp.arange(self.steps, dtype=jnp.int32))
-        return lax.optimization_barrier(inputs.reshape(self.steps * self.own, -1))
+        return lax.optimization_barrier([x.reshape(-1, x.shape[-1]) for x in inputs])
 
     def _matrices(self) -> list[jax.Array]:
         """The weights at the beginning, then the constants."""
         weights = [_turned(self.carry[leaf], leaf in self.plan.turned) for leaf in self.plan.weights]
         return weights + [_turned(self.fixed[place], across) for place, across in self.plan.constants]
 
-    def times(self, a: jax.Array, b: jax.Array) -> jax.Array:
-        """A product, as precise as the body's."""
-        (precision,) = self.plan.precisions
-        return jnp.matmul(a, b, precision=precision)
-
-    def one(self, n: int) -> jax.Array:
-        """The factors of the n-th matrix alone."""
-        return jnp.zeros(len(self.matrices), self.x.dtype).at[n].set(1)
-
     def _by_step(self, rows: jax.Array) -> jax.Array:
-        return rows.reshape(self.steps, self.own, -1)
+        return rows.reshape(self.steps, -1, rows.shape[-1])
 
-    def _begin(self) -> tuple[list[Any], list[Any], list[Any]]:
-        others = [leaf for n, leaf in enumerate(self.carry) if n not in self.plan.weights]
-        rows = [jnp.zeros((len(self.x), self.plan.sizes(leaf)[1]), self.x.dtype) for leaf in self.plan.weights]
-        return others, rows, [None if steady else self.one(n) for n, steady in enumerate(self.plan.steady)]
+    def _begin(self) -> Carry:
+        plan, kind = self.plan, self.matrices[0].dtype
+        return Carry(
+            [leaf for n, leaf in enumerate(self.carry) if n not in plan.ended],
+            {place: jnp.zeros((self.steps * self.rows(place), plan.width(place)), kind) for place in plan.kept},
+            {leaf: self.only(n) for n, leaf in enumerate(plan.weights) if not plan.steady(leaf)},
+            {
+                leaf: {place: jnp.zeros(self.steps, kind) for place in plan.parts(leaf) if not plan.folded(place)}
+                for leaf in plan.weights
+            },
+        )
 
-    def _step(self, index: jax.Array, carry: Any) -> tuple[list[Any], list[Any], list[Any]]:
-        others, rows, factors = carry
-        plan, walk, rest = self.plan, _Step(self, index, rows, factors), iter(others)
+    def _step(self, index: jax.Array, carry: Carry) -> Carry:
+        plan, walk, rest = self.plan, _Step(self, index, carry), iter(carry.others)
         walk.env = {**self.fixed, self.body.index: index}
         for leaf, place in enumerate(self.body.carry):
-            deferred = leaf in plan.weights
+            deferred = leaf in plan.ended
             walk.env[place] = Sum({leaf: 1}, flipped=leaf in plan.turned) if deferred else next(rest)
         walk.walk([op for op in self.body.ops if not plan.fixed.issuperset(op.outputs)])
-        left = [walk.value(place) for leaf, place in enumerate(self.body.outputs) if leaf not in plan.weights]
-        moved = [walk.moved(n, walk.env[self.body.outputs[leaf]]) for n, leaf in enumerate(plan.weights)]
-        return left, [rows for rows, _ in moved], [factors for _, factors in moved]
+        others = [walk.value(place) for leaf, place in enumerate(self.body.outputs) if leaf not in plan.ended]
+        return walk.moved(others, {leaf: walk.env[self.body.outputs[leaf]] for leaf in plan.weights})
 
-    def _end(self, leaf: int, rows: jax.Array, factors: jax.Array | None) -> jax.Array:
-        n = self.plan.weights.index(leaf)
-        start = self.matrices[n] if factors is None else combined(factors, self.matrices, rows.shape[1])
-        return _turned(start + self.times(self.x.T, rows), leaf in self.plan.turned)
+    def _end(self, leaf: int, carry: Carry) -> jax.Array:
+        """Some weights after the last step."""
+        found = self.matrices[self.plan.weights.index(leaf)]
+        if leaf in carry.factors:
+            found = _combined(carry.factors[leaf], self.matrices, found.shape[1])
+        for place in self.plan.parts(leaf):
+            rows, scales = carry.rows[place], carry.scales[leaf].get(place)
+            if scales is not None:
+                rows = jnp.repeat(scales, self.rows(place))[:, None] * rows
+            found = found + self.times(self.x[self.plan.products[place].inputs].T, rows)
+        return _turned(found, leaf in self.plan.turned)
 
 
 class _Step(_Run):
-    """A step of the loop, which has `rows` and `factors` in the weights' stead."""
+    """A step of the loop."""
 
-    def __init__(self, loop: Deferred, index: jax.Array, rows: list[Any], factors: list[Any]) -> None:
+    def __init__(self, loop: Deferred, index: jax.Array, carry: Carry) -> None:
         super().__init__(loop.body)
-        self.loop, self.plan, self.index, self.rows, self.factors = loop, loop.plan, index, rows, factors
+        self.loop, self.plan, self.index, self.carry = loop, loop.plan, index, carry
+        self.now: dict[int, jax.Array] = {}
+        """this step's rows of each product"""
 
     def product(self, op: Op) -> Sum | None:
-        if op.outputs[0] not in self.plan.products:
+        place = op.outputs[0]
+        if place not in self.plan.products:
             return None
-        side, number = self.plan.products[op.outputs[0]]
-        axes = op.contracted
+        side, axes = self.plan.products[place].side, op.contracted
         assert axes is not None
-        return Sum(rows={number: _turned(self.env[op.inputs[1 - side]], axes[1 - side] == 1)}, flipped=side == 1)
+        self.now[place] = _turned(self.env[op.inputs[1 - side]], axes[1 - side] == 1)
+        return Sum(products={place: 1}, flipped=side == 1)
 
     def read(self, op: Op, total: Sum) -> jax.Array:
-        side, number = self.plan.reads[op.outputs[0]]
-        mine = slice(self.loop.firsts[number], self.loop.firsts[number] + self.plan.rows(number))
-        gram, outputs = self._now(self.loop.gram)[mine], [self._now(every)[mine] for every in self.loop.outputs]
+        read = self.plan.reads[op.outputs[0]]
+        outputs = [self._of_step(every) for every in self.loop.outputs[read.inputs]]
         found: Any = 0
-        times = self.loop.times
         for leaf, factor in total.weights.items():
-            n = self.plan.weights.index(leaf)
-            rows, factors = self.rows[n], self.factors[n]
-            start = outputs[n] if factors is None else combined(factors, outputs, rows.shape[1])
-            found = found + factor * (start + times(gram, rows))
+            found = found + factor * self._outputs(leaf, read.inputs, outputs)
         for n, factor in total.constants.items():
             found = found + factor * outputs[len(self.plan.weights) + n]
-        for other, g in total.rows.items():
-            now = lax.dynamic_slice_in_dim(gram, self._slot(other), self.plan.rows(other), 1)
-            found = found + times(now, g)
-        return _turned(found, side == 1)
+        for place, factor in total.products.items():
+            gram, rows = self._gram(read.inputs, place), self.loop.rows(place)
+            mine = lax.dynamic_slice_in_dim(gram, self.index * rows, rows, 1)
+            found = found + factor * self.loop.times(mine, self.now[place])
+        return _turned(found, read.side == 1)
+
+    def _outputs(self, leaf: int, inputs: int, outputs: list[jax.Array]) -> jax.Array:
+        """x W of some weights, as they were before the step."""
+        found = outputs[self.plan.weights.index(leaf)]
+        if leaf in self.carry.factors:
+            found = _combined(self.carry.factors[leaf], outputs, found.shape[1])
+        for place in self.plan.parts(leaf):
+            gram, scales = self._gram(inputs, place), self.carry.scales[leaf].get(place)
+            if scales is not None:
+                gram = gram * jnp.repeat(scales, self.loop.rows(place))
+            found = found + self.loop.times(gram, self.carry.rows[place])
+        return found
 
     def dense(self, total: Sum) -> jax.Array:
         found: Any = 0
-        for number, g in total.rows.items():
-            place, across = self.plan.inputs[number]
-            found = found + self.loop.times(_turned(self.env[place], not across), g)
+        for place, factor in total.products.items():
+            x, across = self.plan.inputs[self.plan.products[place].inputs]
+            found = found + factor * self.loop.times(_turned(self.env[x], not across), self.now[place])
         for n, factor in total.constants.items():
             found = found + factor * self.loop.matrices[len(self.plan.weights) + n]
         return _turned(found, total.flipped)
@@ -153,31 +196,45 @@ class _Step(_Run):
         item = place, flipped
         return self.plan.constants.index(item) if item in self.plan.constants else None
 
-    def moved(self, n: int, total: Sum) -> tuple[jax.Array, jax.Array | None]:
-        """The rows and factors of one of the weights after the step."""
-        rows, factors = self.rows[n], self.factors[n]
-        if factors is not None:
-            rows, factors = jnp.zeros_like(rows), jnp.zeros_like(factors)
-            for leaf, factor in total.weights.items():
-                other = self.plan.weights.index(leaf)
-                rows = rows + factor * self.rows[other]
-                mixed = self.factors[other]
-                factors = factors + factor * (self.loop.one(other) if mixed is None else mixed)
-            for constant, factor in total.constants.items():
-                factors = factors + factor * self.loop.one(len(self.plan.weights) + constant)
-        for number, g in total.rows.items():
-            rows = lax.dynamic_update_slice_in_dim(rows, g, self._slot(number), 0)
-        return rows, factors
+    def moved(self, others: list[Any], ended: dict[int, Sum]) -> Carry:
+        """The carry after the step."""
+        rows = {}
+        for place, before in self.carry.rows.items():
+            factors = [total.products[place] for total in ended.values() if place in total.products]
+            now = factors[0] * self.now[place] if self.plan.folded(place) else self.now[place]
+            rows[place] = lax.dynamic_update_slice_in_dim(before, now, self.index * self.loop.rows(place), 0)
+        factors = {leaf: self._factors(ended[leaf]) for leaf in self.carry.factors}
+        scales = {
+            leaf: {place: self._scales(ended[leaf], place) for place in mine}
+            for leaf, mine in self.carry.scales.items()
+        }
+        return Carry(others, rows, factors, scales)
 
-    def _slot(self, number: int) -> jax.Array:
-        """Where the step's rows of these inputs begin."""
-        return self.index * self.loop.own + self.loop.firsts[number]
+    def _factors(self, total: Sum) -> jax.Array:
+        found = jnp.zeros_like(self.loop.only(0))
+        for leaf, factor in total.weights.items():
+            found = found + factor * self.loop.factors(self.carry, leaf)
+        for n, factor in total.constants.items():
+            found = found + factor * self.loop.only(len(self.plan.weights) + n)
+        return found
 
-    def _now(self, every: jax.Array) -> jax.Array:
+    def _scales(self, total: Sum, place: int) -> jax.Array:
+        """How much of a product's rows, of each step, there is in some weights."""
+        found = jnp.zeros(self.loop.steps, self.carry.rows[place].dtype)
+        for leaf, factor in total.weights.items():
+            if place in self.plan.parts(leaf):
+                found = found + factor * self.carry.scales[leaf][place]
+        return found.at[self.index].set(total.products.get(place, 0))
+
+    def _gram(self, inputs: int, place: int) -> jax.Array:
+        """The products of this step's inputs with those of a product, of all steps."""
+        return self._of_step(self.loop.grams[inputs, self.plan.products[place].inputs])
+
+    def _of_step(self, every: jax.Array) -> jax.Array:
         return lax.dynamic_index_in_dim(every, self.index, keepdims=False)
 
 
-def combined(factors: jax.Array, matrices: Sequence[jax.Array], width: int) -> Any:
+def _combined(factors: jax.Array, matrices: Sequence[jax.Array], width: int) -> Any:
     """The matrices' sum with these factors; those of another width are of another layer, and have none."""
     return sum(factors[n] * matrix for n, matrix in enumerate(matrices) if matrix.shape[-1] == width)
 

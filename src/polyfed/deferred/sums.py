@@ -19,14 +19,14 @@ class UnfitError(Exception):
 
 @dataclass(frozen=True)
 class Sum:
-    """sum_k c_k W_k + sum_b c_b C_b + sum_d x_d' g_d: deferred weights, constants, and products with known inputs.
+    """sum_k c_k W_k + sum_b c_b C_b + sum_j c_j x_j' g_j: deferred weights, constants, and products of this step.
 
-    `weights` and `constants` have the factors c, `rows` the g. `flipped`: what the body has here is its transpose.
+    All parts have the factors c, by number. `flipped`: what the body has here is its transpose.
     """
 
     weights: dict[int, Any] = field(default_factory=dict)
     constants: dict[int, Any] = field(default_factory=dict)
-    rows: dict[int, Any] = field(default_factory=dict)
+    products: dict[int, Any] = field(default_factory=dict)
     flipped: bool = False
 
     def scaled(self, factor: Any) -> Sum:
@@ -40,7 +40,7 @@ class Sum:
 
     @property
     def _parts(self) -> tuple[dict[int, Any], dict[int, Any], dict[int, Any]]:
-        return self.weights, self.constants, self.rows
+        return self.weights, self.constants, self.products
 
 
 def _joined(a: dict[int, Any], b: dict[int, Any]) -> dict[int, Any]:
