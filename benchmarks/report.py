@@ -204,6 +204,6 @@ ON_GPU = """
 TFLOP/s. The memory floor is the time in which the weights are read forward, read backward, and read and written by the
 update, in every step of every client, at the rate of a copy; with [products in bfloat16](precision.md) the first two
 are of 16 bits. [Deferred weights](architecture.md#deferred-weights) do not travel in every step, so that a round may
-be shorter than that. Beside it runs a PyTorch loop, one client after another, which reaches the same loss; its time for 1,000
-clients is that for 100, ten times.
+be shorter than that. Beside it runs a PyTorch loop, one client after another, which reaches the same loss; its time for
+1,000 clients is that for 100, ten times.
 """.strip()
