@@ -134,7 +134,7 @@ def test_the_numbers_are_those_of_an_ordinary_loop(name: str) -> None:
 
 
 @pytest.mark.usefixtures("always")
-@pytest.mark.parametrize("name", set(DEFERRED) - {"a clipped gradient"})
+@pytest.mark.parametrize("name", sorted(DEFERRED.keys() - {"a clipped gradient"}))
 def test_no_step_touches_the_weights(name: str) -> None:
     body, begin, _ = DEFERRED[name]
     carry = begin()
