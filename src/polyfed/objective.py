@@ -95,6 +95,8 @@ class Objective:
     """f_i on the client's validation rows, where the data has any."""
     compute: Narrow = None
     """The type that the model computes in, where it is not that of the parameters."""
+    shortest: int = 0
+    """The size of the smallest client, where known: if all need as many batches for a pass, their number is."""
     platform: str | None = None
     """The kind of device that it runs on, where local work may be arranged for it."""
 
@@ -136,7 +138,7 @@ class Objective:
         """
         size = self.longest if batching.size == "full" else min(batching.size, self.longest)
         whole = batching.size == "full" or (batching.size >= self.longest and not batching.replace)
-        per_epoch = (self.size + size - 1) // size
+        per_epoch = self._batches(size)
         steps = batching.steps if batching.epochs is None else batching.epochs * per_epoch
         steps = steps if count is None else count
         if batching.replace and not whole:
@@ -178,6 +180,11 @@ class Objective:
         else:
             carry = lax.fori_loop(0, steps, body, carry)
         return carry, jnp.asarray(steps, jnp.int32)
+
+    def _batches(self, size: int) -> jax.Array | int:
+        """How many batches a pass takes; a plain number where it is that of every client."""
+        least, most = -(-self.shortest // size), -(-self.longest // size)
+        return most if least == most else (self.size + size - 1) // size
 
     def _copied(self, count: int) -> tuple[Examples | None, jax.Array]:
         """The client's rows and where they begin in the copy, before work that reads `count` rows; or None.

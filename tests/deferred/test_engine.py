@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -35,14 +36,14 @@ LINEAR = {
 """The methods whose local steps are so many plain ones, whatever they start from and are pulled to."""
 
 
-def problem() -> pf.Problem:
+def problem(sizes: Sequence[int] = (12, 12, 12)) -> pf.Problem:
     rng = np.random.default_rng(0)
-    rows = [(rng.normal(size=(12, 40)).astype(np.float32), rng.integers(0, 3, 12)) for _ in range(3)]
+    rows = [(rng.normal(size=(n, 40)).astype(np.float32), rng.integers(0, 3, n)) for n in sizes]
     return pf.Problem(pf.Federation.from_arrays(rows, classes=3, validation=0, test=0), pf.models.mlp([23]))
 
 
-def states(method, **options) -> list[np.ndarray]:
-    simulation = Simulation(problem(), method, dtype="float64", devices=1, **options)
+def states(method, sizes: Sequence[int] = (12, 12, 12)) -> list[np.ndarray]:
+    simulation = Simulation(problem(sizes), method, dtype="float64", devices=1)
     simulation.prepare()
     simulation.advance(2)
     return [*map(np.asarray, jax.tree.leaves((simulation.server, simulation.client_state)))]
@@ -83,6 +84,18 @@ def test_a_method_finds_the_same_numbers(name: str, loops: list[Deferred], monke
 def test_a_fixed_mixture_defers_both_models(loops: list[Deferred]) -> None:
     states(pf.algorithms.APFL(alpha=0.5, adaptive="off", lr=0.1, local_steps=3, batch=4))
     assert [len(loop.plan.weights) for loop in loops] == [2] * len(loops) != []
+
+
+@pytest.mark.parametrize(("sizes", "deferred"), [((10, 12, 9), True), ((8, 12, 12), False)])
+def test_passes_of_as_many_batches_for_all_are_so_many_steps(
+    sizes: tuple[int, ...], deferred: bool, loops: list[Deferred], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    method = pf.algorithms.FedAvg(local_epochs=2, batch=4, lr=0.1)
+    ours = states(method, sizes)
+    assert {loop.steps for loop in loops} == ({6} if deferred else set())
+    monkeypatch.setattr(Objective, "_batches", lambda self, size: (self.size + size - 1) // size)
+    for mine, usual in zip(ours, states(method, sizes), strict=True):
+        np.testing.assert_allclose(mine, usual, rtol=0, atol=1e-12)
 
 
 def test_products_of_16_bits_are_left_alone(loops: list[Deferred]) -> None:

@@ -59,7 +59,7 @@ class Lockstep:
             bounds = Longest.of(s.problem.federation for s in self.simulations)
             bounds = Longest(*map(_rounded, bounds))
             chunk = min(programs.round.slots, chunk or self._chunk())
-            self.round = replace(programs.round, longest=bounds, chunk=chunk)
+            self.round = replace(programs.round, longest=bounds, shortest=0, chunk=chunk)
             self._method = _stacked([s.programs.method for s in self.simulations])
             self._data, self._splits, self._data_axes, self._split_axes = _together(self.simulations)
             carry = _stacked([s.resident.carry for s in self.simulations])

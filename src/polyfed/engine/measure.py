@@ -72,7 +72,7 @@ class Measure:
         rows, round = data, self.round
         if self.on_test:
             rows = data._replace(train=splits["test"], blocks=None, validation=None)
-            round = replace(round, longest=round.longest._replace(train=round.longest.test))
+            round = replace(round, longest=round.longest._replace(train=round.longest.test), shortest=0)
 
         def one(client: jax.Array, state: State) -> dict[str, dict[str, Metrics]]:
             return {

@@ -78,8 +78,10 @@ class Programs:
         read = example * min(bounds.train, BLOCK if batch == "full" else int(batch))
         slots = -(-self.sampling.capacity // self.layout.devices)
         chunk = self._chunk(slots, numbers, read, CHUNK_BYTES if batch == "full" else BATCH_BYTES)
-        self.round = Round(self.problem, self.layout, self.sampling, chunk, bounds, self.compute, self.privacy)
-        steps = client_steps(self.problem.federation.train.sizes, getattr(self.method, "local_epochs", None), batch)
+        sizes = self.problem.federation.train.sizes
+        work = (self.problem, self.layout, self.sampling, chunk, bounds, int(np.min(sizes)))
+        self.round = Round(*work, self.compute, self.privacy)
+        steps = client_steps(sizes, getattr(self.method, "local_epochs", None), batch)
         if steps is not None:
             dealt = self.layout.devices > 1 and len(self.problem) * trees.bits(state) // 8 <= LENT_BYTES
             self.steps = typical_steps(steps, self.layout, self.sampling, dealt)

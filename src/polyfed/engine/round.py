@@ -41,6 +41,8 @@ class Round:
     sampling: Sampling
     chunk: int
     longest: Longest
+    shortest: int = 0
+    """The fewest training rows that any client has; 0 where that is not known."""
     compute: Narrow = None
     """The type that models compute in during rounds, where it is not that of the parameters."""
     privacy: Privacy | None = None
@@ -239,8 +241,8 @@ class Round:
 
         held = data.validation
         validation = None if held is None else of(held, self.longest.validation)
-        platform = self.layout.device.platform
-        return of(data.train, self.longest.train, block=block, validation=validation, platform=platform)
+        more = {"block": block, "validation": validation, "platform": self.layout.device.platform}
+        return of(data.train, self.longest.train, shortest=self.shortest, **more)
 
     def prepare(self, method: Algorithm, clients: jax.Array, states: State, data: Data) -> State:
         """What these clients do alone before the first round."""
