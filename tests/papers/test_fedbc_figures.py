@@ -152,5 +152,7 @@ def test_all_of_the_papers_figures_and_tables_are_there() -> None:
 def test_the_trade_off_runs_from_end_to_end(monkeypatch) -> None:
     monkeypatch.setattr(fedbc, "synthetic", lambda epochs, quick: TASK)
     outcome = base.get("fedbc/fig2").run(True, base.silent)
-    assert len(outcome.claims) == 6
-    assert {row["start"] for row in outcome.rows} == {"own", "server"}
+    assert len(outcome.claims) == 10
+    assert sum("FedAvg, uniform (not in the paper)" in claim.text for claim in outcome.claims) == 2
+    assert {row["start"] for row in outcome.rows if "start" in row} == {"own", "server"}
+    assert {row["method"] for row in outcome.rows if "method" in row} == {"FedAvg, by size", "FedAvg, uniform"}
