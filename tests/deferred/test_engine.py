@@ -81,6 +81,12 @@ def test_a_method_finds_the_same_numbers(name: str, loops: list[Deferred], monke
     assert not loops
 
 
+def test_a_ridge_is_deferred_too(loops: list[Deferred], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pf.Problem, "l2", 0.1, raising=False)
+    states(pf.algorithms.FedAvg(local_steps=3, batch=4, lr=0.1))
+    assert loops
+
+
 def test_a_fixed_mixture_defers_both_models(loops: list[Deferred]) -> None:
     states(pf.algorithms.APFL(alpha=0.5, adaptive="off", lr=0.1, local_steps=3, batch=4))
     assert [len(loop.plan.weights) for loop in loops] == [2] * len(loops) != []

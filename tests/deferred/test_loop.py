@@ -110,7 +110,7 @@ def _plan(body: Step, carry: Any, steps: int = STEPS) -> Plan | None:
     def flat(index: Any, *leaves: Any) -> Any:
         return jax.tree.leaves(body(index, jax.tree.unflatten(tree, leaves)))
 
-    return planned(Body(jax.make_jaxpr(flat)(jnp.int32(0), *leaves), "tpu"), steps)
+    return planned(Body(jax.make_jaxpr(flat)(0, *leaves), "tpu"), steps)
 
 
 @pytest.fixture
@@ -202,6 +202,120 @@ def test_a_step_that_speaks_does_so_once(capfd: pytest.CaptureFixture[str]) -> N
     assert capfd.readouterr().out.count("step") == STEPS
 
 
+X = 0.3 * np.random.default_rng(1).normal(size=(STEPS, ROWS, 7))
+SQUARE = 0.3 * np.random.default_rng(2).normal(size=(7, 7))
+
+
+def _slope(index: Any, w: jax.Array) -> jax.Array:
+    return jnp.asarray(X)[index].T @ jnp.tanh(jnp.asarray(X)[index] @ w)
+
+
+def _symmetric(index: Any, w: jax.Array) -> jax.Array:
+    return w - 0.1 * (_slope(index, w) + _slope(index, w).T)
+
+
+def _read_both_ways(index: Any, w: jax.Array) -> jax.Array:
+    return w - 0.1 * _slope(index, w) - 0.1 * _slope(index, w.T)
+
+
+def _reshaped(index: Any, w: jax.Array) -> jax.Array:
+    return w - 0.1 * _slope(index, lax.reshape(w, (7, 7), (1, 0)))
+
+
+def _swapped(index: Any, pair: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+    a, b = pair
+    return b, a - 0.1 * _slope(index, b)
+
+
+def _previous(index: Any, pair: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+    return pair[0] - 0.1 * _slope(index, pair[0]), pair[0]
+
+
+def _barred(index: Any, pair: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+    slope, one = lax.optimization_barrier((_slope(index, pair[0]), jnp.ones(3)))
+    return pair[0] - 0.1 * slope, pair[1] + 2 * one
+
+
+def _masked(index: Any, w: jax.Array) -> jax.Array:
+    key = jax.random.fold_in(jax.random.key(3, impl="rbg"), index)
+    x = jnp.asarray(X)[index] * jax.random.bernoulli(key, 0.5, (ROWS, 7))
+    return w - 0.1 * (x.T @ jnp.tanh(x @ w))
+
+
+def _called_back(index: Any, w: jax.Array) -> jax.Array:
+    number = jax.pure_callback(lambda i: np.asarray(i, X.dtype), jax.ShapeDtypeStruct((), X.dtype), index)
+    return w - 0.01 * number * _slope(index, w)
+
+
+def _rerun(index: Any, w: jax.Array) -> jax.Array:
+    @jax.checkpoint
+    def squares(x: jax.Array) -> jax.Array:
+        return lax.scan(lambda total, row: (total + jnp.sum(row**2), None), jnp.zeros(()), x)[0]
+
+    return w - 0.1 * jax.grad(lambda w: squares(jnp.asarray(X)[index] @ w))(w)
+
+
+def _decayed(index: Any, w: jax.Array) -> jax.Array:
+    return w - 0.1 * (_slope(index, w) + jax.grad(lambda w: 0.5 * jnp.sum(w * w))(w))
+
+
+def _beside(index: Any, pair: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+    return pair[0] - 0.1 * _slope(index, pair[0]), 0.9 * pair[1]
+
+
+def _counted(index: Any, pair: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+    return pair[0] - 0.1 * _slope(index, pair[0]), pair[1] + index
+
+
+def _narrow(index: Any, pair: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+    x = jnp.asarray(X, jnp.float16)[index]
+    return pair[0] - jnp.float16(0.1) * (x.T @ jnp.tanh(x @ pair[0])), pair[1]
+
+
+HARD: dict[str, tuple[Step, Callable[[], Any], int]] = {
+    "a gradient and its transpose": (_symmetric, lambda: jnp.asarray(SQUARE), 0),
+    "weights and their transpose": (_read_both_ways, lambda: jnp.asarray(SQUARE), 0),
+    "a reshape that transposes": (_reshaped, lambda: jnp.asarray(SQUARE), 0),
+    "two models in turns": (_swapped, lambda: (jnp.asarray(SQUARE), jnp.asarray(SQUARE.T)), 2),
+    "a model that was not finite": (_previous, lambda: (jnp.asarray(SQUARE), jnp.full((7, 7), jnp.nan)), 2),
+    "a barrier": (_barred, lambda: (jnp.asarray(SQUARE), jnp.zeros(3)), 1),
+    "draws that differ many at once": (_masked, lambda: jnp.asarray(SQUARE), 0),
+    "a call of Python": (_called_back, lambda: jnp.asarray(SQUARE), 1),
+    "a checkpoint around a loop": (_rerun, lambda: jnp.asarray(SQUARE), 1),
+    "weight decay": (_decayed, lambda: jnp.asarray(SQUARE), 1),
+    "an unrelated matrix": (_beside, lambda: (jnp.asarray(SQUARE), jnp.ones((3, 4))), 1),
+    "a small integer": (_counted, lambda: (jnp.asarray(SQUARE), jnp.int8(0)), 1),
+    "numbers of 16 bits": (_narrow, lambda: (jnp.asarray(SQUARE, jnp.float16), jnp.ones(3)), 0),
+}
+"""body, carry, and how many weights are deferred"""
+
+
+@pytest.mark.usefixtures("always")
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("name", HARD)
+def test_hard_cases_are_those_of_an_ordinary_loop(name: str, compiled: bool) -> None:
+    body, begin, count = HARD[name]
+    with jax.enable_x64(True):
+        carry = begin()
+        plan = _plan(body, carry)
+        assert (0 if plan is None else len(plan.weights)) == count
+        made = jax.jit if compiled else lambda function: function
+        usual = made(lambda carry: lax.fori_loop(0, STEPS, body, carry))(carry)
+        ours = made(lambda carry: deferred.loop(STEPS, body, carry, "tpu"))(carry)
+        assert jax.tree.map(lambda leaf: leaf.dtype, ours) == jax.tree.map(lambda leaf: leaf.dtype, usual)
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=0, atol=1e-13), ours, usual)
+
+
+def test_no_steps_change_nothing() -> None:
+    with jax.enable_x64(True):
+        np.testing.assert_array_equal(deferred.loop(0, _decayed, jnp.asarray(SQUARE), "tpu"), SQUARE)
+
+
+def test_a_carry_that_changes_its_shape_is_refused_as_ever() -> None:
+    with pytest.raises(TypeError, match="carry"):
+        deferred.loop(STEPS, lambda index, w: w[:-1], jnp.zeros((7, 7)), "tpu")
+
+
 @pytest.mark.parametrize(
     ("inputs", "outputs", "rows", "steps", "gains"),
     [
@@ -221,4 +335,7 @@ def test_weights_are_deferred_where_that_moves_less(
     def body(index: Any, w: jax.Array) -> jax.Array:
         return w - 0.1 * (x[index].T @ jnp.tanh(x[index] @ w))
 
-    assert (_plan(body, jnp.zeros((inputs, outputs)), steps) is not None) == gains
+    weights = jnp.zeros((inputs, outputs))
+    assert (_plan(body, weights, steps) is not None) == gains
+    with jax.default_matmul_precision("highest"):
+        assert _plan(body, weights, steps) is None  # products take four times as long

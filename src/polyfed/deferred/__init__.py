@@ -10,9 +10,9 @@ takes half as long. It is the same sum in another order.
 
 `loop` finds such weights by reading the loop's body, and knows of no model or method. W may enter the body by products
 with known inputs alone, and leave it as a linear combination of weights of this kind (a proximal term, momentum, a
-mixture of models), of matrices that the loop does not change (control variates), and of products x' g. All else in the
-body stays as it was. Where W is used in another way (by Adam, say, or in a norm), or where nothing would be gained, the
-loop is an ordinary one.
+mixture of models), of matrices that the loop does not change (control variates), and of products x' g. All else that
+the body computes is as before. Where W is used in another way (by Adam, say, or in a norm), or where nothing would be
+gained, the loop is an ordinary one. Inputs that are not finite spoil all steps, and not only those that read them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 from jax import lax
 
 from polyfed.deferred.body import Body
@@ -36,10 +35,12 @@ def loop(steps: int, body: Callable[[Any, Any], Any], carry: Any, platform: str)
     leaves, tree = jax.tree.flatten(carry)
 
     def flat(index: Any, *leaves: Any) -> Any:
-        return jax.tree.leaves(body(index, jax.tree.unflatten(tree, leaves)))
+        return body(index, jax.tree.unflatten(tree, leaves))
 
-    closed = jax.make_jaxpr(flat)(jnp.int32(0), *leaves)
-    plan = None if closed.effects else planned(Body(closed, platform), steps)
+    closed, ended = jax.make_jaxpr(flat, return_shape=True)(0, *leaves)
+    kinds = [[(aval.shape, aval.dtype) for aval in avals] for avals in (closed.in_avals[1:], closed.out_avals)]
+    alike = jax.tree.structure(ended) == tree and kinds[0] == kinds[1]
+    plan = planned(Body(closed, platform), steps) if alike and steps > 0 and not closed.effects else None
     if plan is None:
         return lax.fori_loop(0, steps, body, carry)
     return jax.tree.unflatten(tree, Deferred(plan, steps, leaves).run())

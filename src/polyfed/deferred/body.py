@@ -9,7 +9,10 @@ from typing import Any
 import numpy as np
 from jax.extend.core import Literal
 
-CALLS = ("jit", "pjit", "closed_call", "core_call")
+CALLS = {"jit": "jaxpr", "pjit": "jaxpr", "closed_call": "call_jaxpr"}
+"""Calls, and which of their options is what they call."""
+SINGLE = ("pure_callback", "ffi_call", "rng_uniform", "rng_bit_generator")
+"""Operations of which two alike may differ, or many at once from one after another."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,12 @@ class Op:
         return found if self.eqn.primitive.multiple_results else [found]
 
     @property
+    def single(self) -> bool:
+        """Whether it must be done as often as the body says, one by one; as draws with some keys, too."""
+        kinds = [str(var.aval.dtype) for var in self.eqn.invars if hasattr(var.aval, "dtype")]
+        return self.name in SINGLE or any(kind.startswith("key<") and kind != "key<fry>" for kind in kinds)
+
+    @property
     def contracted(self) -> tuple[int, int] | None:
         """The axes that a product of two matrices runs over; None for other products, and those into another type."""
         (left, right), batch = self.eqn.params["dimension_numbers"]
@@ -47,9 +56,10 @@ class Op:
 
 
 class Body:
-    """The operations of (index, carry) -> carry: no calls, nothing twice, and only what the platform runs.
+    """The operations of (index, carry) -> carry: calls are gone, and branches for other platforms; no two are alike.
 
-    Values have numbers, their places; `avals` gives shapes and types, `constants` the values that come from outside.
+    Values have numbers, their places; `avals` gives shapes and types, `constants` the values that come from outside,
+    `uniform` the places of the numbers that fill whole arrays.
     """
 
     def __init__(self, closed: Any, platform: str) -> None:
@@ -58,15 +68,20 @@ class Body:
         self.avals: list[Any] = []
         self.constants: dict[int, Any] = {}
         self.zeros: set[int] = set()
+        self.uniform: dict[int, int] = {}
         self._places: dict[Hashable, tuple[int, ...]] = {}
         self.index, *self.carry = (self._new(var.aval) for var in closed.jaxpr.invars)
         self.outputs = self._inlined(closed, [self.index, *self.carry])
-        needed, kept = set(self.outputs), []
+        self.ops = self.before(self.outputs)
+
+    def before(self, places: Sequence[int]) -> list[Op]:
+        """The operations that these values need."""
+        needed, kept = set(places), []
         for op in reversed(self.ops):
             if needed.intersection(op.outputs):
                 kept.append(op)
                 needed.update(op.inputs)
-        self.ops = kept[::-1]
+        return kept[::-1]
 
     def shape(self, place: int) -> tuple[int, ...]:
         return self.avals[place].shape
@@ -105,25 +120,27 @@ class Body:
         return list(map(place_of, closed.jaxpr.outvars))
 
     def _op(self, eqn: Any, inputs: tuple[int, ...]) -> Sequence[int]:
+        op = Op(eqn, inputs, tuple(self._new(var.aval) for var in eqn.outvars))
         key: Hashable = (eqn.primitive, inputs, tuple(sorted(eqn.params.items(), key=lambda item: item[0])))
         try:
-            before = self._places.get(key)
-        except TypeError:  # an option that cannot be compared
-            key, before = object(), None
-        if before is not None:
+            before = None if op.single else self._places.setdefault(key, op.outputs)
+        except TypeError:  # an option that has no hash
+            before = None
+        if before not in (None, op.outputs):
             return before
-        self._places[key] = outputs = tuple(self._new(var.aval) for var in eqn.outvars)
-        if eqn.primitive.name in ("broadcast_in_dim", "convert_element_type") and inputs[0] in self.zeros:
-            self.zeros.update(outputs)
-        self.ops.append(Op(eqn, inputs, outputs))
-        return outputs
+        if op.name in ("broadcast_in_dim", "convert_element_type") and inputs[0] in self.zeros:
+            self.zeros.update(op.outputs)
+        if op.name == "broadcast_in_dim" and self.shape(inputs[0]) == ():
+            self.uniform[op.outputs[0]] = inputs[0]
+        self.ops.append(op)
+        return op.outputs
 
     def _called(self, eqn: Any) -> tuple[Any, int]:
         """What a call calls, and how many of its inputs come before those of that; (None, 0) for other operations."""
         if eqn.primitive.name in CALLS:
-            return eqn.params["jaxpr"], 0
+            return eqn.params[CALLS[eqn.primitive.name]], 0
         branches = eqn.params.get("branches_platforms") if eqn.primitive.name == "cond" else None
         if not branches or any(names and {"cuda", "rocm"}.intersection(names) for names in branches):
-            return None, 0
+            return None, 0  # JAX's devices say "gpu" for both
         mine = next((n for n, names in enumerate(branches) if names is None or self.platform in names), None)
         return (None, 0) if mine is None else (eqn.params["branches"][mine], 1)

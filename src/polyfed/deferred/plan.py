@@ -2,21 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
 from polyfed.deferred.body import Body, Op
-from polyfed.deferred.sums import Sum, UnfitError, Walk
+from polyfed.deferred.sums import Sum, Walk
 
-OPERATIONS_PER_NUMBER = 200
-"""Operations of a matrix product that take as long as moving a number to or from an accelerator's memory."""
+FAST, PRECISE = 200, 50
+"""Operations of a matrix product, at the default precision and above, that take as long on an accelerator as moving a
+number to or from its memory."""
+WORTH = 0.9
+"""Weights are deferred where that takes at most this part of the time that moving them would."""
 MOST_MEMORY = 8
-"""The most that known inputs, their products and the deferred rows may take, in numbers for each of the weights'."""
+"""The most that known inputs, their products and the deferred rows may take: so many times the weights."""
 CONSTANT, KNOWN, FOUND = range(3)
 """When a value of the body is there: before the loop; before it, one for each step; in the step itself."""
+
+
+class Product(NamedTuple):
+    """x' g: on which side x is, its number among the known inputs, and the columns of g."""
+
+    side: int
+    inputs: int
+    width: int
+
+
+class Read(NamedTuple):
+    """x W: on which side x is, its number among the known inputs, and the weights that are read."""
+
+    side: int
+    inputs: int
+    weights: tuple[int, ...]
 
 
 @dataclass
@@ -37,9 +56,9 @@ class Plan:
     constants: list[tuple[int, bool]] = field(default_factory=list)
     """the matrices that are added to weights: a value, and whether it is the transpose"""
     products: dict[int, Product] = field(default_factory=dict)
-    """products x' g, by the place of what comes out"""
+    """by the place of what comes out"""
     reads: dict[int, Read] = field(default_factory=dict)
-    """products x W, likewise"""
+    """likewise"""
     precisions: set[Any] = field(default_factory=set)
     """those of all these products"""
     written: int = 0
@@ -57,9 +76,8 @@ class Plan:
         shape = self.body.shape(self.body.carry[leaf])
         return shape[::-1] if leaf in self.turned else shape
 
-    def width(self, place: int) -> int:
-        """The outputs of the layer that a product is added to."""
-        return next(self.sizes(leaf)[1] for leaf, total in self.ended.items() if place in total.products)
+    def kind(self, leaf: int) -> Any:
+        return self.body.avals[self.body.carry[leaf]].dtype
 
     def steady(self, leaf: int) -> bool:
         """Whether a step adds products to the weights, and does nothing else."""
@@ -70,13 +88,23 @@ class Plan:
         """The products that some weights have in them after a step: their rows g are kept."""
         return [place for place in self.products if any(place in total.products for total in self.ended.values())]
 
+    def mixed(self, leaf: int) -> list[int]:
+        """The weights that some weights may come to have in them, themselves the first."""
+        found = [leaf]
+        for each in found:
+            found += [other for other in self.ended[each].weights if other not in found]
+        return found
+
     def parts(self, leaf: int) -> list[int]:
-        """The kept products that some weights may have in them, their own and those of weights that are mixed in."""
-        mixed, found = [leaf], set()
-        for each in mixed:
-            found |= self.ended[each].products.keys()
-            mixed += [other for other in self.ended[each].weights if other not in mixed]
+        """The kept products that some weights may have in them."""
+        found = {place for each in self.mixed(leaf) for place in self.ended[each].products}
         return [place for place in self.kept if place in found]
+
+    def sources(self, leaf: int) -> list[int]:
+        """Of the matrices that there are before the loop (weights, then constants), those that may be in weights."""
+        mixed = self.mixed(leaf)
+        constants = {number for each in mixed for number in self.ended[each].constants}
+        return [self.weights.index(each) for each in mixed] + [len(self.weights) + n for n in sorted(constants)]
 
     def folded(self, place: int) -> bool:
         """Whether the rows of a product are kept with their factor: one layer alone adds it, and never scales it."""
@@ -86,58 +114,69 @@ class Plan:
             for leaf, total in self.ended.items()
         )
 
-    def gains(self, steps: int) -> bool:
-        """Whether fewer numbers move, operations of products counted as some, and memory is not too much."""
-        sizes = [self.sizes(leaf) for leaf in self.weights]
-        depth, wide = sizes[0][0], max(outputs for _, outputs in sizes)
-        numbers, matrices = depth * wide, len(sizes) + len(self.constants)
-
-        def cost(moved: int, multiplied: int) -> float:
-            return moved + 2 * multiplied / OPERATIONS_PER_NUMBER
-
-        def rows(place: int) -> int:
-            return steps * self.rows(self.products[place].inputs)
-
-        read = [self.rows(read.inputs) for read in self.reads.values()]
-        made = [self.rows(product.inputs) for product in self.products.values()]
-        usual = cost((len(read) + 2 * len(sizes)) * numbers, (sum(read) + sum(made)) * numbers)
-        step = self.written * cost(2 * numbers, sum(made) * numbers)
-        for read in self.reads.values():
-            own = self.rows(read.inputs)
-            parts = [rows(place) for leaf in read.weights for place in self.parts(leaf)]
-            step += sum(cost(part * (wide + own) + 2 * own * wide, own * part * wide) for part in parts)
-        every = [steps * self.rows(number) for number in range(len(self.inputs))]
-        once = sum(cost(2 * count * depth, 0) for count in every)
-        for a, b in self.pairs:
-            once += cost((every[a] + every[b]) * depth + every[a] * every[b], every[a] * every[b] * depth)
-        for read in {read.inputs for read in self.reads.values()}:
-            once += matrices * cost(numbers + every[read] * (depth + wide), every[read] * numbers)
-        for part in (rows(place) for leaf in self.weights for place in self.parts(leaf)):
-            once += cost(2 * numbers + part * (depth + wide), part * numbers)
-        memory = sum(every) * (depth + matrices * wide) + sum(every[a] * every[b] for a, b in self.pairs)
-        memory += sum(rows(place) * wide for place in self.kept)
-        return steps * step + once < steps * usual and memory <= MOST_MEMORY * numbers * len(sizes)
-
     @property
     def pairs(self) -> list[tuple[int, int]]:
         """The known inputs whose rows are multiplied with each other: those of a read, and of a product before it."""
-        read = dict.fromkeys(read.inputs for read in self.reads.values())
-        return [(a, b) for a in read for b in dict.fromkeys(product.inputs for product in self.products.values())]
+        made = dict.fromkeys(product.inputs for product in self.products.values())
+        return [(a, b) for a in self.read for b in made]
 
+    @property
+    def read(self) -> list[int]:
+        """The known inputs that weights are read with."""
+        return list(dict.fromkeys(read.inputs for read in self.reads.values()))
 
-class Product(NamedTuple):
-    """x' g: on which side x is, and its number among the known inputs."""
+    def connected(self) -> set[int]:
+        """The weights that are read, and those that are mixed with them; of several kinds, the largest."""
+        groups = [{leaf} for leaf in self.weights]
+        for leaf, total in self.ended.items():
+            together = [group for group in groups if group & {leaf, *total.weights}]
+            groups = [group for group in groups if group not in together] + [set().union(*together)]
+        seen = {leaf for read in self.reads.values() for leaf in read.weights}
+        kinds: dict[Any, set[int]] = {}
+        for leaf in (leaf for group in groups if group & seen for leaf in group):
+            kinds.setdefault((self.sizes(leaf)[0], self.kind(leaf)), set()).add(leaf)
+        return max(kinds.values(), key=lambda leaves: sum(map(self.numbers, leaves)), default=set())
 
-    side: int
-    inputs: int
+    def numbers(self, leaf: int) -> int:
+        inputs, outputs = self.sizes(leaf)
+        return inputs * outputs
 
+    def gains(self, steps: int) -> bool:
+        """Whether fewer numbers move, operations of products counted as some, and memory is not too much."""
+        widths = [self.sizes(leaf)[1] for leaf in self.weights]
+        widths += [self.body.shape(place)[0 if across else 1] for place, across in self.constants]
+        depth, numbers = self.sizes(self.weights[0])[0], sum(map(self.numbers, self.weights))
+        single = self.precisions == {None} and self.kind(self.weights[0]).itemsize <= 4
+        every = [steps * self.rows(number) for number in range(len(self.inputs))]
 
-class Read(NamedTuple):
-    """x W, likewise, and the weights that are read."""
+        def cost(moved: int, multiplied: int) -> float:
+            return moved + 2 * multiplied / (FAST if single else PRECISE)
 
-    side: int
-    inputs: int
-    weights: tuple[int, ...]
+        def parts(leaves: Iterable[int]) -> list[tuple[int, int]]:
+            found = [self.products[place] for leaf in leaves for place in self.parts(leaf)]
+            return [(every[product.inputs], product.width) for product in found]
+
+        usual, step = 2.0 * numbers, 0.0
+        for product in self.products.values():
+            usual += cost(0, self.rows(product.inputs) * depth * product.width)
+        for read in self.reads.values():
+            own = self.rows(read.inputs)
+            usual += cost(sum(map(self.numbers, read.weights)), own * max(map(self.numbers, read.weights)))
+            step += sum(
+                cost(rows * (wide + own) + 2 * own * wide, own * rows * wide) for rows, wide in parts(read.weights)
+            )
+        step += self.written * cost(2 * numbers, max(map(self.rows, range(len(self.inputs)))) * numbers)
+        once = sum(2.0 * rows * depth for rows in every)
+        for a, b in self.pairs:
+            once += cost((every[a] + every[b]) * depth + every[a] * every[b], every[a] * every[b] * depth)
+        for rows, wide in ((every[number], wide) for number in self.read for wide in widths):
+            once += cost(depth * wide + rows * (depth + wide), rows * depth * wide)
+        for rows, wide in parts(self.weights):
+            once += cost(2 * depth * wide + rows * (depth + wide), rows * depth * wide)
+        memory = sum(every) * depth + sum(every[a] * every[b] for a, b in self.pairs)
+        memory += sum(every[number] for number in self.read) * sum(widths)
+        memory += sum(every[self.products[place].inputs] * self.products[place].width for place in self.kept)
+        return steps * step + once <= WORTH * steps * usual and memory <= MOST_MEMORY * numbers
 
 
 def planned(body: Body, steps: int) -> Plan | None:
@@ -146,16 +185,14 @@ def planned(body: Body, steps: int) -> Plan | None:
     turned: set[int] = set()
     while weights:
         plan = Plan(body, sorted(weights), set(turned))
-        try:
-            _Analysis(plan).run()
-        except UnfitError as unfit:
-            if unfit.turned and not unfit.weights & turned:
-                turned |= unfit.weights
-            else:
-                weights -= unfit.weights
-            continue
-        kinds = {(plan.sizes(leaf)[0], body.avals[body.carry[leaf]].dtype) for leaf in weights}
-        return plan if plan.reads and len(kinds) == len(plan.precisions) == 1 and plan.gains(steps) else None
+        found = _Analysis(plan)
+        found.run()
+        if found.unfit or found.turned:
+            weights, turned = weights - (found.unfit - found.turned), turned | found.turned
+        elif plan.connected() != weights:
+            weights = plan.connected()
+        else:
+            return plan if len(plan.precisions) == 1 and plan.gains(steps) else None
     return None
 
 
@@ -165,12 +202,14 @@ def _ends(body: Body) -> list[tuple[int, int]]:
 
 
 def _is_matrix(body: Body, place: int) -> bool:
-    return len(body.shape(place)) == 2 and jnp.issubdtype(body.avals[place].dtype, jnp.floating)
+    """Of a type that products x x' do not overflow sooner than products x W."""
+    kind = body.avals[place].dtype
+    return len(body.shape(place)) == 2 and jnp.issubdtype(kind, jnp.floating) and jnp.finfo(kind).nexp >= 8
 
 
 @dataclass(frozen=True)
 class _Value:
-    """A value, or a factor, of which only is known when it is there."""
+    """A value of which only is known when it is there; or a factor, of which nothing is."""
 
     level: int
 
@@ -186,6 +225,10 @@ class _Analysis(Walk):
     def __init__(self, plan: Plan) -> None:
         super().__init__(plan.body)
         self.plan = plan
+        self.unfit: set[int] = set()
+        """weights that are used as deferred ones cannot be"""
+        self.turned: set[int] = set()
+        """weights whose inputs turn out to be on the second axis"""
         matrices = (op for op in plan.body.ops if op.name == "transpose" and len(op.eqn.params["permutation"]) == 2)
         self.turns = {op.outputs[0]: op.inputs[0] for op in matrices if op.eqn.params["permutation"][0] == 1}
 
@@ -206,15 +249,19 @@ class _Analysis(Walk):
             elif isinstance(total, Sum) and total.flipped == (leaf in plan.turned):
                 plan.ended[leaf] = total
             else:
-                raise UnfitError([leaf])
+                self.unfit.add(leaf)
 
     def _set(self, places: Any, level: int) -> list[_Value]:
         self.env.update(dict.fromkeys(places, _Value(level)))
         {CONSTANT: self.plan.fixed, KNOWN: self.plan.known}.get(level, set()).update(places)
         return [_Value(level)] * len(places)
 
+    def passed(self, value: _Value) -> _Value:
+        return _Value(FOUND)
+
     def plain(self, op: Op, values: list[_Value]) -> Sequence[_Value]:
-        return self._set(op.outputs, max((value.level for value in values), default=CONSTANT))
+        level = FOUND if op.single else max((value.level for value in values), default=CONSTANT)
+        return self._set(op.outputs, level)
 
     def product(self, op: Op) -> Sum | None:
         levels = [self.env[place].level for place in op.inputs]
@@ -225,24 +272,25 @@ class _Analysis(Walk):
         if (x, g) not in map(self.plan.sizes, self.plan.weights):
             return None
         number = self._inputs(op.inputs[side], across=axes[side] == 1)
-        self.plan.products[op.outputs[0]] = Product(side, number)
+        self.plan.products[op.outputs[0]] = Product(side, number, g)
         self.plan.precisions.add(op.precision)
         return Sum(products={op.outputs[0]: 1}, flipped=side == 1)
 
     def read(self, op: Op, total: Sum) -> _Value:
         side = 1 if isinstance(self.env[op.inputs[0]], Sum) else 0
         if (axes := op.contracted) is None or self.env[op.inputs[side]].level != KNOWN:
-            raise UnfitError(total.weights)
-        if axes[1 - side] != (1 if total.flipped else 0):
-            raise UnfitError(total.weights, turned=True)
-        number = self._inputs(op.inputs[side], across=axes[side] == 0)
-        self.plan.reads[op.outputs[0]] = Read(side, number, tuple(total.weights))
-        self.plan.precisions.add(op.precision)
+            self.unfit.update(total.weights)
+        elif axes[1 - side] != (1 if total.flipped else 0):
+            again = self.plan.turned.intersection(total.weights)
+            (self.unfit if again else self.turned).update(total.weights)
+        else:
+            number = self._inputs(op.inputs[side], across=axes[side] == 0)
+            self.plan.reads[op.outputs[0]] = Read(side, number, tuple(total.weights))
+            self.plan.precisions.add(op.precision)
         return _Value(FOUND)
 
     def dense(self, total: Sum) -> _Value:
-        if total.weights:
-            raise UnfitError(total.weights)
+        self.unfit.update(total.weights)
         self.plan.written += 1
         return _Value(FOUND)
 

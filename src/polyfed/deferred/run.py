@@ -49,11 +49,13 @@ class Deferred:
         self.fixed = self._fixed()
         self.x = self._inputs()
         self.matrices = self._matrices()
-        self.outputs = [[self._by_step(self.times(x, matrix)) for matrix in self.matrices] for x in self.x]
+        self.outputs = {
+            n: [self._by_step(self.times(self.x[n], matrix)) for matrix in self.matrices] for n in plan.read
+        }
         self.grams = {(a, b): self._by_step(self.times(self.x[a], self.x[b].T)) for a, b in plan.pairs}
 
     def run(self) -> list[Any]:
-        ended = lax.fori_loop(jnp.int32(0), jnp.int32(self.steps), self._step, self._begin())
+        ended = lax.fori_loop(0, self.steps, self._step, self._begin())
         rest = iter(ended.others)
         return [self._end(leaf, ended) if leaf in self.plan.ended else next(rest) for leaf in range(len(self.carry))]
 
@@ -74,7 +76,12 @@ class Deferred:
 
     def only(self, n: int) -> jax.Array:
         """The factors of the n-th matrix alone."""
-        return jnp.zeros(len(self.matrices), self.matrices[0].dtype).at[n].set(1)
+        return jnp.zeros(len(self.matrices), self.plan.kind(self.plan.weights[0])).at[n].set(1)
+
+    def combined(self, leaf: int, factors: jax.Array, matrices: Sequence[jax.Array]) -> Any:
+        """The sum of the matrices that may be in some weights. What has no part in it may be infinite, too."""
+        found = ((factors[n], matrices[n]) for n in self.plan.sources(leaf))
+        return sum(jnp.where(factor == 0, 0, factor * matrix) for factor, matrix in found)
 
     def _fixed(self) -> dict[int, Any]:
         """The values that are there before the loop."""
@@ -87,14 +94,16 @@ class Deferred:
     def _inputs(self) -> list[jax.Array]:
         """The rows of each of the known inputs, step after step."""
 
+        needed = self.body.before([place for place, _ in self.plan.inputs])
+
         def one(index: jax.Array) -> list[jax.Array]:
             walk = _Run(self.body)
             walk.env = {**self.fixed, self.body.index: index}
-            walk.walk([op for op in self.body.ops if self.plan.known.issuperset(op.outputs)])
+            walk.walk([op for op in needed if self.plan.known.issuperset(op.outputs)])
             return [_turned(walk.env[place], across) for place, across in self.plan.inputs]
 
-        inputs = jax.vmap(one)(jnp.arange(self.steps, dtype=jnp.int32))
-        return lax.optimization_barrier([x.reshape(-1, x.shape[-1]) for x in inputs])
+        inputs = jax.vmap(one)(jnp.arange(self.steps, dtype=self.body.avals[self.body.index].dtype))
+        return lax.optimization_barrier([x.reshape(x.shape[0] * x.shape[1], x.shape[2]) for x in inputs])
 
     def _matrices(self) -> list[jax.Array]:
         """The weights at the beginning, then the constants."""
@@ -102,13 +111,16 @@ class Deferred:
         return weights + [_turned(self.fixed[place], across) for place, across in self.plan.constants]
 
     def _by_step(self, rows: jax.Array) -> jax.Array:
-        return rows.reshape(self.steps, -1, rows.shape[-1])
+        return rows.reshape(self.steps, len(rows) // self.steps, rows.shape[1])
 
     def _begin(self) -> Carry:
-        plan, kind = self.plan, self.matrices[0].dtype
+        plan, kind = self.plan, self.plan.kind(self.plan.weights[0])
         return Carry(
             [leaf for n, leaf in enumerate(self.carry) if n not in plan.ended],
-            {place: jnp.zeros((self.steps * self.rows(place), plan.width(place)), kind) for place in plan.kept},
+            {
+                place: jnp.zeros((self.steps * self.rows(place), plan.products[place].width), kind)
+                for place in plan.kept
+            },
             {leaf: self.only(n) for n, leaf in enumerate(plan.weights) if not plan.steady(leaf)},
             {
                 leaf: {place: jnp.zeros(self.steps, kind) for place in plan.parts(leaf) if not plan.folded(place)}
@@ -130,7 +142,7 @@ class Deferred:
         """Some weights after the last step."""
         found = self.matrices[self.plan.weights.index(leaf)]
         if leaf in carry.factors:
-            found = _combined(carry.factors[leaf], self.matrices, found.shape[1])
+            found = self.combined(leaf, carry.factors[leaf], self.matrices)
         for place in self.plan.parts(leaf):
             rows, scales = carry.rows[place], carry.scales[leaf].get(place)
             if scales is not None:
@@ -175,7 +187,7 @@ class _Step(_Run):
         """x W of some weights, as they were before the step."""
         found = outputs[self.plan.weights.index(leaf)]
         if leaf in self.carry.factors:
-            found = _combined(self.carry.factors[leaf], outputs, found.shape[1])
+            found = self.loop.combined(leaf, self.carry.factors[leaf], outputs)
         for place in self.plan.parts(leaf):
             gram, scales = self._gram(inputs, place), self.carry.scales[leaf].get(place)
             if scales is not None:
@@ -232,11 +244,6 @@ class _Step(_Run):
 
     def _of_step(self, every: jax.Array) -> jax.Array:
         return lax.dynamic_index_in_dim(every, self.index, keepdims=False)
-
-
-def _combined(factors: jax.Array, matrices: Sequence[jax.Array], width: int) -> Any:
-    """The matrices' sum with these factors; those of another width are of another layer, and have none."""
-    return sum(factors[n] * matrix for n, matrix in enumerate(matrices) if matrix.shape[-1] == width)
 
 
 def _turned(matrix: jax.Array, turn: bool) -> jax.Array:

@@ -9,19 +9,12 @@ from typing import Any
 from polyfed.deferred.body import Body, Op
 
 
-class UnfitError(Exception):
-    """Some weights are used as deferred ones cannot be; `turned`: only because their inputs are on the other axis."""
-
-    def __init__(self, weights: Any, turned: bool = False) -> None:
-        super().__init__()
-        self.weights, self.turned = set(weights), turned
-
-
 @dataclass(frozen=True)
 class Sum:
     """sum_k c_k W_k + sum_b c_b C_b + sum_j c_j x_j' g_j: deferred weights, constants, and products of this step.
 
-    All parts have the factors c, by number. `flipped`: what the body has here is its transpose.
+    The parts have the factors c: of leaves of the carry, of numbered constants, and of the places of products.
+    `flipped`: what the body has here is its transpose.
     """
 
     weights: dict[int, Any] = field(default_factory=dict)
@@ -34,8 +27,6 @@ class Sum:
         return Sum(*parts, flipped=self.flipped)
 
     def plus(self, other: Sum) -> Sum:
-        if self.flipped != other.flipped:
-            raise UnfitError([*self.weights, *other.weights])
         return Sum(*map(_joined, self._parts, other._parts), flipped=self.flipped)
 
     @property
@@ -80,6 +71,10 @@ class Walk:
         """An operation on values alone."""
         raise NotImplementedError
 
+    def passed(self, value: Any) -> Any:
+        """A value that an operation hands on."""
+        return value
+
     def product(self, op: Op) -> Sum | None:
         """x' g of known x, if that is what the operation is."""
         raise NotImplementedError
@@ -103,13 +98,19 @@ Rule = Callable[[Walk, Op, list[Any]], Sequence[Any] | None]
 def _scaled(walk: Walk, op: Op, values: list[Any]) -> Sequence[Any] | None:
     """A sum times a number."""
     side = 0 if isinstance(values[0], Sum) else 1
-    number = walk.body.shape(op.inputs[1 - side]) == () and not isinstance(values[1 - side], Sum)
-    return [values[side].scaled(values[1 - side])] if number else None
+    number = _number(walk, op.inputs[1 - side])
+    return None if number is None else [values[side].scaled(number)]
 
 
 def _divided(walk: Walk, op: Op, values: list[Any]) -> Sequence[Any] | None:
-    number = walk.body.shape(op.inputs[1]) == () and isinstance(values[0], Sum)
-    return [values[0].scaled(1 / values[1])] if number else None
+    number = _number(walk, op.inputs[1])
+    return None if number is None or not isinstance(values[0], Sum) else [values[0].scaled(1 / number)]
+
+
+def _number(walk: Walk, place: int) -> Any:
+    """A number, or the one that fills an array; None for others."""
+    place = walk.body.uniform.get(place, place)
+    return walk.env[place] if walk.body.shape(place) == () else None
 
 
 def _added(sign: int) -> Rule:
@@ -129,7 +130,9 @@ def _added(sign: int) -> Rule:
             else:
                 terms.append(None)
         a, b = terms
-        return None if a is None or b is None else [a.plus(b if sign > 0 else b.scaled(-1))]
+        if a is None or b is None or a.flipped != b.flipped:
+            return None
+        return [a.plus(b if sign > 0 else b.scaled(-1))]
 
     return rule
 
@@ -137,7 +140,8 @@ def _added(sign: int) -> Rule:
 def _same(walk: Walk, op: Op, values: list[Any]) -> Sequence[Any] | None:
     """Operations that, with these shapes and types, change nothing."""
     before, after = walk.body.avals[op.inputs[0]], walk.body.avals[op.outputs[0]]
-    return values if (before.shape, before.dtype) == (after.shape, after.dtype) else None
+    turns = op.eqn.params.get("dimensions") is not None  # a reshape that transposes first
+    return values if not turns and (before.shape, before.dtype) == (after.shape, after.dtype) else None
 
 
 def _transposed(walk: Walk, op: Op, values: list[Any]) -> Sequence[Any] | None:
@@ -162,7 +166,7 @@ RULES: dict[str, Rule] = {
     "reshape": _same,
     "copy": _same,
     "stop_gradient": _same,
-    "optimization_barrier": lambda walk, op, values: values,
+    "optimization_barrier": lambda walk, op, values: [v if isinstance(v, Sum) else walk.passed(v) for v in values],
     "dot_general": _read,
 }
 """What may be done with a sum. A rule that returns None leaves the operation to matrices."""
