@@ -93,7 +93,6 @@ class Deferred:
 
     def _inputs(self) -> list[jax.Array]:
         """The rows of each of the known inputs, step after step."""
-
         needed = self.body.before([place for place, _ in self.plan.inputs])
 
         def one(index: jax.Array) -> list[jax.Array]:
