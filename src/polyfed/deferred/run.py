@@ -31,16 +31,6 @@ class Carry(NamedTuple):
     """the c_js of each of the weights, by product; without those that are in the rows already"""
 
 
-class _Run(Walk):
-    """The body, on arrays."""
-
-    def plain(self, op: Op, values: list[Any]) -> Sequence[Any]:
-        return op.bind(values)
-
-    def product(self, op: Op) -> Sum | None:
-        return None
-
-
 class Deferred:
     """What is made before the loop, its steps, and the weights after it."""
 
@@ -85,21 +75,18 @@ class Deferred:
 
     def _fixed(self) -> dict[int, Any]:
         """The values that are there before the loop."""
-        walk = _Run(self.body)
         carried = dict(zip(self.body.carry, self.carry, strict=True))
-        walk.env = self.body.constants | {place: leaf for place, leaf in carried.items() if place in self.plan.fixed}
-        walk.walk([op for op in self.body.ops if self.plan.fixed.issuperset(op.outputs)])
-        return walk.env
+        given = self.body.constants | {place: leaf for place, leaf in carried.items() if place in self.plan.fixed}
+        return _computed([op for op in self.body.ops if self.plan.fixed.issuperset(op.outputs)], given)
 
     def _inputs(self) -> list[jax.Array]:
         """The rows of each of the known inputs, step after step."""
         needed = self.body.before([place for place, _ in self.plan.inputs])
+        known = [op for op in needed if self.plan.known.issuperset(op.outputs)]
 
         def one(index: jax.Array) -> list[jax.Array]:
-            walk = _Run(self.body)
-            walk.env = {**self.fixed, self.body.index: index}
-            walk.walk([op for op in needed if self.plan.known.issuperset(op.outputs)])
-            return [_turned(walk.env[place], across) for place, across in self.plan.inputs]
+            found = _computed(known, {**self.fixed, self.body.index: index})
+            return [_turned(found[place], across) for place, across in self.plan.inputs]
 
         inputs = jax.vmap(one)(jnp.arange(self.steps, dtype=self.body.avals[self.body.index].dtype))
         return lax.optimization_barrier([x.reshape(x.shape[0] * x.shape[1], x.shape[2]) for x in inputs])
@@ -150,7 +137,7 @@ class Deferred:
         return _turned(found, leaf in self.plan.turned)
 
 
-class _Step(_Run):
+class _Step(Walk):
     """A step of the loop."""
 
     def __init__(self, loop: Deferred, index: jax.Array, carry: Carry) -> None:
@@ -158,6 +145,9 @@ class _Step(_Run):
         self.loop, self.plan, self.index, self.carry = loop, loop.plan, index, carry
         self.now: dict[int, jax.Array] = {}
         """this step's rows of each product"""
+
+    def plain(self, op: Op, values: list[Any]) -> Sequence[Any]:
+        return op.bind(values)
 
     def product(self, op: Op) -> Sum | None:
         place = op.outputs[0]
@@ -243,6 +233,14 @@ class _Step(_Run):
 
     def _of_step(self, every: jax.Array) -> jax.Array:
         return lax.dynamic_index_in_dim(every, self.index, keepdims=False)
+
+
+def _computed(ops: Sequence[Op], given: dict[int, Any]) -> dict[int, Any]:
+    """The values at hand, and what these operations make of them; no deferred weights are among them."""
+    found = dict(given)
+    for op in ops:
+        found.update(zip(op.outputs, op.bind([found[place] for place in op.inputs]), strict=True))
+    return found
 
 
 def _turned(matrix: jax.Array, turn: bool) -> jax.Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -38,7 +39,7 @@ def _joined(a: dict[int, Any], b: dict[int, Any]) -> dict[int, Any]:
     return a | {key: a[key] + value if key in a else value for key, value in b.items()}
 
 
-class Walk:
+class Walk(ABC):
     """The body, operation by operation, on values of some kind and on sums."""
 
     def __init__(self, body: Body) -> None:
@@ -67,29 +68,29 @@ class Walk:
             found = None if product is None else [product]
         return self.plain(op, [self.value(place) for place in op.inputs]) if found is None else found
 
+    @abstractmethod
     def plain(self, op: Op, values: list[Any]) -> Sequence[Any]:
         """An operation on values alone."""
-        raise NotImplementedError
 
     def passed(self, value: Any) -> Any:
         """A value that an operation hands on."""
         return value
 
+    @abstractmethod
     def product(self, op: Op) -> Sum | None:
         """x' g of known x, if that is what the operation is."""
-        raise NotImplementedError
 
+    @abstractmethod
     def read(self, op: Op, total: Sum) -> Any:
         """The product of known inputs with a sum that has weights in it."""
-        raise NotImplementedError
 
+    @abstractmethod
     def dense(self, total: Sum) -> Any:
         """The matrix that a sum without weights stands for."""
-        raise NotImplementedError
 
+    @abstractmethod
     def constant(self, place: int, flipped: bool) -> int | None:
         """The number of a matrix that is there before the loop; None for other values."""
-        raise NotImplementedError
 
 
 Rule = Callable[[Walk, Op, list[Any]], Sequence[Any] | None]
