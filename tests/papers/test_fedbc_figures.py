@@ -58,6 +58,14 @@ def test_the_trade_off_needs_a_better_global_model_in_the_middle() -> None:
     assert not fedbc._tradeoff_claims("own", levels, hill, own[::-1])[2].passed
 
 
+def test_the_tolerance_that_is_compared_with_fedavg_is_not_chosen_on_test_rows() -> None:
+    test, validation = ([np.array([a]) for a in means] for means in ((0.9, 0.7), (0.6, 0.8)))
+    both = {("own", fedbc.POOLED): test, ("own", fedbc.CHOSEN_BY): validation}
+    chosen = fedbc._chosen((0.0, 1.0), both, "own")
+    assert chosen == (1.0, np.array([0.7]))
+    assert [fedbc._above_claim("own", chosen, "FedAvg", np.array([a])).passed for a in (0.65, 0.75)] == [True, False]
+
+
 def test_gaps_are_means_over_the_last_half_of_the_rounds() -> None:
     rows = tuple({"round": r, "largest_weight": 0.1 * r, "smallest_weight": 0.5} for r in (1, 2, 3, 4))
     np.testing.assert_allclose(fedbc.gap([Record(rows, np.ones(1), None, {})], "weight"), [(0.2 + 0.1) / 2])

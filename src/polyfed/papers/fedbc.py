@@ -258,7 +258,7 @@ def curve_rows(found: Found) -> list[dict[str, Any]]:
 
 TOLERANCES = (0.0, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 STARTS = {"own": "local work from x_i (the text)", "server": "local work from z (the code)"}
-OWN = "personal_test_mean"
+OWN, CHOSEN_BY = "personal_test_mean", "global_validation_pooled"
 
 
 @experiment(
@@ -298,7 +298,7 @@ def fig2(quick: bool, progress: Progress) -> Outcome:
     both = {
         (start, name): [ends(found[start, level], name) for level in levels]
         for start in STARTS
-        for name in (POOLED, OWN)
+        for name in (POOLED, OWN, CHOSEN_BY)
     }
     return Outcome(
         rows=[
@@ -313,7 +313,7 @@ def fig2(quick: bool, progress: Progress) -> Outcome:
             for claim in (
                 *_tradeoff_claims(start, levels, both[start, POOLED], both[start, OWN]),
                 *(
-                    _above_claim(start, levels, both[start, POOLED], label, ends(rivals[task, label], POOLED))
+                    _above_claim(start, _chosen(levels, both, start), label, ends(rivals[task, label], POOLED))
                     for label in AVERAGES
                 ),
             )
@@ -347,14 +347,21 @@ def _tradeoff_claims(
     ]
 
 
-def _above_claim(
-    start: str, levels: Sequence[float], shared: Sequence[np.ndarray], rival: str, theirs: np.ndarray
-) -> Claim:
-    best = int(np.argmax([np.mean(values) for values in shared]))
+def _chosen(
+    levels: Sequence[float], both: Mapping[tuple[str, str], Sequence[np.ndarray]], start: str
+) -> tuple[float, np.ndarray]:
+    """The tolerance that validation rows choose, as they do FedAvg's stepsize, and its global model's test accuracy."""
+    best = int(np.argmax([np.mean(values) for values in both[start, CHOSEN_BY]]))
+    return levels[best], both[start, POOLED][best]
+
+
+def _above_claim(start: str, chosen: tuple[float, np.ndarray], rival: str, theirs: np.ndarray) -> Claim:
+    level, ours = chosen
     return Claim(
-        f"{STARTS[start]}: at the best tolerance the global model is better than that of {rival} (not in the paper).",
-        f"{spread(shared[best], True)} at {levels[best]:g} against {spread(theirs, True)}",
-        bool(np.mean(shared[best]) > np.mean(theirs)),
+        f"{STARTS[start]}: at the tolerance that validation rows choose, the global model is better than that of "
+        f"{rival} (not in the paper).",
+        f"{spread(ours, True)} at {level:g} against {spread(theirs, True)}",
+        bool(np.mean(ours) > np.mean(theirs)),
     )
 
 
