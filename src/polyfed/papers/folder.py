@@ -14,6 +14,7 @@ import matplotlib
 
 from polyfed.files import write_csv, write_text
 from polyfed.papers.base import Claim, Experiment, Outcome
+from polyfed.startup import start
 
 
 def write(outcome: Outcome, experiment: Experiment, folder: str | Path, quick: bool) -> list[Path]:
@@ -68,6 +69,7 @@ def hardware() -> str:
     if cpuinfo.exists():
         models = [line.split(":", 1)[1].strip() for line in cpuinfo.read_text().splitlines() if "model name" in line]
         processor = models[0] if models else processor
+    start()  # the runs' devices, and not those of a JAX that nobody set up
     devices = sorted({device.device_kind for device in jax.devices()})
     return (
         f"{processor}, {os.cpu_count()} cores, {platform.system()}; JAX {jax.__version__} on {', '.join(devices)} "
