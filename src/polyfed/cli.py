@@ -11,43 +11,22 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import click
 import typer
 from rich.markup import escape
 from rich.table import Table
-from typer.core import TyperGroup
 
 from polyfed.cli_bench import bench_app
+from polyfed.cli_commands import Commands
 from polyfed.cli_data import data_app
 from polyfed.cli_deploy import deploy_app
 from polyfed.cli_newcomers import personalize
 from polyfed.cli_options import AsJson, Change, ConfigFile, HostIndex, Hosts, Overwrite, Quiet, Resume, err, out
 from polyfed.cli_tune import tune
-from polyfed.errors import PolyfedError, suggestion
+from polyfed.errors import PolyfedError
 
 if TYPE_CHECKING:
     from polyfed.config import Config
     from polyfed.rundir import RunRecord
-
-
-class Commands(TyperGroup):
-    """The commands; an option that there is not is one sentence, as any other mistake."""
-
-    def invoke(self, ctx: click.Context) -> Any:
-        try:
-            return super().invoke(ctx)
-        except click.NoSuchOption as error:
-            from polyfed.config import RunSettings
-
-            place, name = error.ctx or ctx, error.option_name
-            known = [text for parameter in place.command.params for text in parameter.opts if text.startswith("--")]
-            key = name.lstrip("-").replace("-", "_")
-            keys = {field.name for field in dataclasses.fields(RunSettings)}
-            if key in keys and "--set" in known:
-                hint = f"; a key of the config is set by --set run.{key}=..."
-            else:
-                hint = suggestion(name, known)
-            raise PolyfedError(f"{place.command_path}: unknown option '{name}'{hint}") from None
 
 
 app = typer.Typer(
@@ -373,13 +352,7 @@ def _main() -> None:
     warnings.showwarning = lambda message, *_, **__: err.print(
         f"[yellow]warning[/]: {escape(str(message))}", soft_wrap=True, highlight=False
     )
-    arguments = sys.argv[1:]
-    commands = [command.name or command.callback.__name__ for command in app.registered_commands if command.callback]
-    commands += [group.name for group in app.registered_groups if group.name]
     try:
-        first = next((word for word in arguments if not word.startswith("-")), None)
-        if first is not None and first not in commands:
-            raise PolyfedError(f"unknown command '{first}'{suggestion(first, commands)}")
         app()
     except PolyfedError as error:
         err.print(f"[bold red]error[/]: {escape(str(error))}", soft_wrap=True, highlight=False)

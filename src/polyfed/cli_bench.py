@@ -9,10 +9,13 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
+from polyfed.cli_commands import Commands
 from polyfed.cli_options import AsJson, out
 
 bench_app = typer.Typer(
-    help="Measure this machine: ratios inside one run, never absolute claims.", no_args_is_help=True
+    cls=Commands,
+    help="Measure this machine: ratios inside one run, never absolute claims.",
+    no_args_is_help=True,
 )
 TorchPython = Annotated[
     Path | None, typer.Option("--torch", help="A Python that has PyTorch, to run its loop side by side.")

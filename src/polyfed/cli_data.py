@@ -11,13 +11,16 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
+from polyfed.cli_commands import Commands
 from polyfed.cli_options import AsJson, Change, ConfigFile, err, out
 
 if TYPE_CHECKING:
     from polyfed.data.fetch import Fetched
 
 data_app = typer.Typer(
-    help="The data sources, how to get them, and what a config's data looks like.", no_args_is_help=True
+    cls=Commands,
+    help="The data sources, how to get them, and what a config's data looks like.",
+    no_args_is_help=True,
 )
 
 

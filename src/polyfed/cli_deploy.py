@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
+from polyfed.cli_commands import Commands
 from polyfed.cli_options import Quiet, err, out
 from polyfed.errors import PolyfedError
 
 if TYPE_CHECKING:
     from polyfed.deploy.link import Link
 
-deploy_app = typer.Typer(help="Run an algorithm across real sites, on Flower.", no_args_is_help=True)
+deploy_app = typer.Typer(cls=Commands, help="Run an algorithm across real sites, on Flower.", no_args_is_help=True)
 ServerFolder = Annotated[Path, typer.Argument(help="The server's folder, with server.toml.")]
 SiteFolder = Annotated[Path, typer.Argument(help="The site's folder, with site.toml.")]
 LOOK = 0.3

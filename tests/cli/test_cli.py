@@ -308,6 +308,12 @@ def test_lists(tmp_path: Path) -> None:
             ["run", "small.toml", "--rounds", "3"],
             "polyfed run: unknown option '--rounds'; a key of the config is set by --set run.rounds=...",
         ),
+        (
+            ["run", "small.toml", "--rouds", "3"],
+            "polyfed run: unknown option '--rouds'; a key of the config is set by --set run.rounds=...",
+        ),
+        (["--versio"], "polyfed: unknown option '--versio'; did you mean '--version'?"),
+        (["data", "lst"], "polyfed data: unknown command 'lst'; did you mean 'list'?"),
         (["run", "small.toml", "--ovewrite"], "polyfed run: unknown option '--ovewrite'; did you mean '--overwrite'?"),
         (["bench", "scale", "--jsn"], "polyfed bench scale: unknown option '--jsn'; did you mean '--json'?"),
     ],
