@@ -19,10 +19,10 @@ import jax
 import numpy as np
 
 import polyfed as pf
-from polyfed.algorithms.base import Algorithm
-from polyfed.compute_type import Compute
+from polyfed.algorithms.contract import Algorithm
+from polyfed.core.precision import Compute
+from polyfed.core.startup import start
 from polyfed.engine.simulation import Simulation
-from polyfed.startup import start
 
 TYPES: tuple[Compute, ...] = ("float32", "bfloat16")
 

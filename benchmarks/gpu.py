@@ -21,10 +21,10 @@ import jax
 import jax.numpy as jnp
 from works import TORCH_LOOP, WORKS, operations
 
-from polyfed import trees
 from polyfed.bench.loops import ask
 from polyfed.bench.work import Work, loss_difference, make_problem, make_simulation, running, written
-from polyfed.startup import start
+from polyfed.core import trees
+from polyfed.core.startup import start
 
 COPIED = 4 << 30
 SIDE = 8192

@@ -16,7 +16,7 @@ from works import OURS, operations
 import polyfed.bench
 from polyfed.bench.loops import ask
 from polyfed.bench.work import Peer, Work, loss_difference, make_problem, running, written
-from polyfed.errors import PolyfedError
+from polyfed.core.errors import PolyfedError
 
 AGREE = 0.05
 """The relative difference of the final losses, reached by other orders of the rows, above which no time counts."""

@@ -23,8 +23,8 @@ from works import WORKS
 
 from polyfed.bench.loops import FEDJAX, FLOWER, PFL, POLYFED, TORCH
 from polyfed.bench.work import Work
-from polyfed.machine import memory_bytes
-from polyfed.startup import start
+from polyfed.core.machine import memory_bytes
+from polyfed.core.startup import start
 
 PACKAGES = {POLYFED: ("jax",), TORCH: ("torch",), FEDJAX: ("fedjax", "jax"), PFL: ("pfl",), FLOWER: ("flwr", "ray")}
 

@@ -22,11 +22,11 @@ from pathlib import Path
 from typing import Any
 
 from polyfed.algorithms import REGISTRY
-from polyfed.config import RunSettings, make_config
+from polyfed.core.errors import PolyfedError
 from polyfed.data import sources
-from polyfed.errors import PolyfedError
-from polyfed.privacy import Privacy
-from polyfed.tuning.space import TuneSettings
+from polyfed.engine.privacy.mechanism import Privacy
+from polyfed.studies.config import RunSettings, make_config
+from polyfed.studies.search_space import TuneSettings
 
 DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parent

@@ -1,15 +1,29 @@
-"""polyfed: personalized federated learning."""
+"""polyfed: personalized federated learning.
 
-from polyfed import algorithms, data, models
-from polyfed.data import Federation, Population
-from polyfed.diagnostics import consensus
-from polyfed.engine import Bernoulli, FineTune, Result, simulate
-from polyfed.errors import PolyfedError
-from polyfed.newcomers import Newcomers, personalize
-from polyfed.privacy import Privacy
-from polyfed.problem import Problem
-from polyfed.schedules import Decay, Inverse, InverseStep
-from polyfed.tuning import Tuning, tune
+Nothing is loaded before it is used: `import polyfed` starts neither JAX nor pandas.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from polyfed import algorithms, data, models, theory
+    from polyfed.core.errors import PolyfedError
+    from polyfed.core.schedules import Decay, Inverse, InverseStep
+    from polyfed.data.federation import Federation
+    from polyfed.data.population import Population
+    from polyfed.engine.measure import FineTune
+    from polyfed.engine.participation import Bernoulli
+    from polyfed.engine.privacy.mechanism import Privacy
+    from polyfed.engine.result import Result
+    from polyfed.engine.simulate import simulate
+    from polyfed.problem.problem import Problem
+    from polyfed.studies.consensus import consensus
+    from polyfed.studies.newcomers.personalize import Newcomers, personalize
+    from polyfed.studies.tuning.outcome import Tuning
+    from polyfed.studies.tuning.search import tune
 
 __version__ = "0.1.0"
 
@@ -33,5 +47,41 @@ __all__ = [
     "models",
     "personalize",
     "simulate",
+    "theory",
     "tune",
 ]
+
+_HOMES = {
+    "Bernoulli": "engine.participation",
+    "Decay": "core.schedules",
+    "Federation": "data.federation",
+    "FineTune": "engine.measure",
+    "Inverse": "core.schedules",
+    "InverseStep": "core.schedules",
+    "Newcomers": "studies.newcomers.personalize",
+    "PolyfedError": "core.errors",
+    "Population": "data.population",
+    "Privacy": "engine.privacy.mechanism",
+    "Problem": "problem.problem",
+    "Result": "engine.result",
+    "Tuning": "studies.tuning.outcome",
+    "consensus": "studies.consensus",
+    "personalize": "studies.newcomers.personalize",
+    "simulate": "engine.simulate",
+    "tune": "studies.tuning.search",
+}
+"""Where the public names are defined; the others are packages."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'polyfed' has no attribute '{name}'")
+    value = (
+        getattr(import_module(f"polyfed.{_HOMES[name]}"), name) if name in _HOMES else import_module(f"polyfed.{name}")
+    )
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

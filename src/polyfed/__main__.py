@@ -1,5 +1,5 @@
 """`python -m polyfed`."""
 
-from polyfed.cli import main
+from polyfed.cli.main import main
 
 main()

@@ -13,8 +13,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from polyfed import randomness
-from polyfed.randomness import Purpose
+from polyfed.core import randomness
+from polyfed.core.randomness import Purpose
 
 Matrix = np.ndarray
 

@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from polyfed import randomness
-from polyfed.randomness import Purpose
+from polyfed.core import randomness
+from polyfed.core.randomness import Purpose
 from tests.algorithms.reference import Matrix, batches, clients_of
 from tests.algorithms.reference_personal import Cohort
 

@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from polyfed import randomness
-from polyfed.randomness import Purpose
+from polyfed.core import randomness
+from polyfed.core.randomness import Purpose
 from tests.algorithms.reference import Client, Matrix, batches, clients_of
 
 Cohort = Callable[[int], list[int]]

@@ -18,7 +18,7 @@ import pytest
 import polyfed as pf
 from polyfed import theory
 from polyfed.algorithms import DCGD, DIANA, FLIX, Scafflix
-from polyfed.algorithms.base import Algorithm
+from polyfed.algorithms.contract import Algorithm
 from polyfed.engine.simulation import Simulation
 
 SEEDS, CLIENTS, DIM, BATCH = 200, 6, 5, 16

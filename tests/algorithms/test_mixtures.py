@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import polyfed as pf
-from polyfed import objective
 from polyfed.engine.simulation import Simulation
+from polyfed.problem import objective
 
 A = pf.algorithms
 ALPHA = np.array([0.9, 0.2, 0.55, 1.0, 0.35])

@@ -12,7 +12,7 @@ import pytest
 import polyfed as pf
 from polyfed.algorithms import REGISTRY
 from polyfed.engine.simulation import Simulation
-from polyfed.objective import Batching
+from polyfed.problem.objective import Batching
 from tests.algorithms import reference_personal as personal
 from tests.algorithms.reference import clients_of
 from tests.algorithms.test_apfl import INIT, START, matrix

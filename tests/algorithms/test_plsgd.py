@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import polyfed as pf
-from polyfed.algorithms import additive
+from polyfed.algorithms.shared import personal_part as additive
 from polyfed.engine.simulation import Simulation
 from tests.algorithms.reference import batches, clients_of
 from tests.algorithms.test_apfl import INIT, SEED, START, cohort, matrix, simulate

@@ -15,7 +15,7 @@ from polyfed.algorithms import REGISTRY
 from polyfed.bench.compilations import compilations
 from polyfed.engine.participation import sampling
 from polyfed.engine.simulation import Simulation
-from polyfed.problem import precision
+from polyfed.problem.problem import precision
 from tests.conftest import SMALL, unequal_clients
 
 ROUNDS = 4

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from polyfed.data import cache
+from polyfed.data.sources import cache
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
 

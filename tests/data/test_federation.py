@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from polyfed.core.errors import PolyfedError
 from polyfed.data import Federation
 from polyfed.data.split import split_sizes
-from polyfed.errors import PolyfedError
 
 
 def pair(rows: int, features: int = 3, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

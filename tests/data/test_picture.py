@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import polyfed.data as data
+from polyfed.core.errors import PolyfedError
 from polyfed.data import Federation
 from polyfed.data.picture import MOST_CLIENTS, figure, label_counts
-from polyfed.errors import PolyfedError
 
 
 def federation(clients: int = 3, classes: int = 4, rows: int = 20) -> Federation:

@@ -10,8 +10,8 @@ import pytest
 
 import polyfed as pf
 from polyfed import data
+from polyfed.core.errors import PolyfedError
 from polyfed.data.split import PARTS
-from polyfed.errors import PolyfedError
 
 
 def same(population: pf.Population, federation: pf.Federation) -> None:

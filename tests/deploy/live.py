@@ -12,14 +12,14 @@ import numpy as np
 import tomlkit
 
 import polyfed as pf
-from polyfed.config import algorithm_from
 from polyfed.data import Split
-from polyfed.deploy.link import Link
-from polyfed.deploy.processes import Child, environment, free_port
+from polyfed.deploy.flower.processes import Child, environment, free_port
+from polyfed.deploy.flower.server_link import Link
 from polyfed.deploy.project import make_project
 from polyfed.deploy.settings import own_rows, read_toml, site_settings
+from polyfed.engine.privacy.mechanism import privacy_settings
 from polyfed.engine.simulation import Simulation
-from polyfed.privacy import privacy_settings
+from polyfed.studies.config import algorithm_from
 
 SITES = ["north", "south", "west"]
 QUICK = "--xla_backend_optimization_level=0"

@@ -18,10 +18,10 @@ from flwr.supercore.task_identity import TaskIdentity
 import polyfed as pf
 from polyfed.deploy.app.polyfed_app.client import app as client_app
 from polyfed.deploy.app.polyfed_app.server import app as server_app
-from polyfed.deploy.published import read_published
-from polyfed.deploy.serve import FOLDER
-from polyfed.deploy.site import Allowed, Site
-from polyfed.deploy.site_process import SiteProcess
+from polyfed.deploy.flower.site_process import SiteProcess
+from polyfed.deploy.new_site import read_published
+from polyfed.deploy.server.serve import FOLDER
+from polyfed.deploy.site.site import Allowed, Site
 
 Change = Callable[[str, int, Message], Message | None]
 """What becomes of an answer on its way: (site, round, answer) -> the answer that arrives, or None if none does."""

@@ -12,10 +12,10 @@ import pytest
 
 import polyfed as pf
 from polyfed.algorithms import REGISTRY
-from polyfed.config import algorithm_from
-from polyfed.deploy.kept import StateFile
+from polyfed.deploy.site.state_file import StateFile
+from polyfed.engine.checkpoint.tensors import load_tree
 from polyfed.engine.simulation import Simulation
-from polyfed.engine.tensors import load_tree
+from polyfed.studies.config import algorithm_from
 from tests.conftest import SMALL
 from tests.deploy.loopback import Loopback
 

@@ -12,7 +12,7 @@ import pytest
 from flwr.app import ArrayRecord, Message, RecordDict
 
 import polyfed as pf
-from polyfed.deploy import wire
+from polyfed.deploy.protocol import wire
 from polyfed.engine import simulation
 from polyfed.engine.participation import Sampling
 from tests.deploy.loopback import Loopback

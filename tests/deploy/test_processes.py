@@ -13,11 +13,11 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.serialization import load_ssh_public_key
 
-from polyfed.deploy.kept import StateFile
+from polyfed.deploy.flower.processes import Child, environment, free_port
 from polyfed.deploy.keys import make_site_key
-from polyfed.deploy.processes import Child, environment, free_port
-from polyfed.deploy.published import read_published
-from polyfed.engine.tensors import load_tree
+from polyfed.deploy.new_site import read_published
+from polyfed.deploy.site.state_file import StateFile
+from polyfed.engine.checkpoint.tensors import load_tree
 from tests.deploy.live import QUICK, SITES, Live
 from tests.deploy.test_equality import close, small
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import jax
 import numpy as np
 
-from polyfed.config import algorithm_from
-from polyfed.deploy.conduct import Conduct
-from polyfed.deploy.coordinator import Coordinator
+from polyfed.deploy.protocol.rules import Conduct
+from polyfed.deploy.protocol.terms import Plan
+from polyfed.deploy.server.coordinator import Coordinator
 from polyfed.deploy.stages import STAGES, Moment, Stage
-from polyfed.deploy.terms import Plan
-from polyfed.engine.records import Contribution, Sums
+from polyfed.engine.round.records import Contribution, Sums
+from polyfed.studies.config import algorithm_from
 from tests.deploy.loopback import PROBLEM, Loopback
 from tests.deploy.test_equality import close, simulated
 

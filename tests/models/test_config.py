@@ -6,8 +6,8 @@ import jax
 import pytest
 
 import polyfed as pf
-from polyfed.config import Config, make_config
 from polyfed.models import MODELS
+from polyfed.studies.config import Config, make_config
 from tests.models.test_conv import images
 
 SECTIONS = {"data": {"source": "digits", "clients": 3}, "algorithm": {"name": "fedavg"}}

@@ -9,9 +9,9 @@ import pytest
 from jax import lax
 
 import polyfed as pf
-from polyfed import trees
+from polyfed.core import trees
 from polyfed.models.conv import best_block, convolve, in_blocks, max_pool
-from polyfed.problem import precision
+from polyfed.problem.problem import precision
 
 
 def images(shape: tuple[int, ...] = (9, 9), classes: int = 3, rows: int = 12, dtype: str = "uint8") -> pf.Federation:

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 import polyfed as pf
-from polyfed import objective, randomness
+from polyfed.core import randomness
 from polyfed.models import MODELS
-from polyfed.objective import Batch, Batching, Examples, Objective
+from polyfed.problem import objective
+from polyfed.problem.objective import Batch, Batching, Examples, Objective
 from tests.models.test_conv import images
 from tests.models.test_recurrent import texts
 

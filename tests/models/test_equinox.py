@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import polyfed as pf
-from polyfed import trees
+from polyfed.core import trees
 
 
 def test_without_equinox_the_message_says_what_to_install(monkeypatch) -> None:

@@ -9,9 +9,9 @@ import pytest
 from jax import lax
 
 import polyfed as pf
-from polyfed import trees
+from polyfed.core import trees
 from polyfed.models.recurrent import lstm_layer
-from polyfed.problem import precision
+from polyfed.problem.problem import precision
 
 
 def texts(every: bool = False, tokens: int = 6, length: int = 7, rows: int = 9) -> pf.Federation:

@@ -12,7 +12,7 @@ import pytest
 import polyfed as pf
 from polyfed.models import winograd
 from polyfed.models.conv import convolve
-from polyfed.problem import DType, precision
+from polyfed.problem.problem import DType, precision
 from tests.models.test_conv import images, lax_conv
 
 

@@ -8,8 +8,11 @@ import numpy as np
 import pytest
 
 from polyfed import papers
-from polyfed.papers import base, flix_claims, runs, scafflix
-from polyfed.papers.runs import Run
+from polyfed.papers.flix import claims as flix_claims
+from polyfed.papers.scafflix import convex as scafflix
+from polyfed.papers.shared import convex_runs as runs
+from polyfed.papers.shared import experiment as base
+from polyfed.papers.shared.convex_runs import Run
 
 
 def curve(rate: float, bits: float, rounds: int = 400, start: float = 1.0) -> tuple[dict[str, float], ...]:

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from polyfed import papers
-from polyfed.errors import PolyfedError
-from polyfed.papers import base, style
+from polyfed.core.errors import PolyfedError
+from polyfed.papers.shared import experiment as base
+from polyfed.papers.shared import style
 
 HEADINGS = ["Paper", "What was run", "Data", "Hardware", "Hyper-parameters", "Result", "Differences"]
 

@@ -12,11 +12,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from polyfed import cli, papers, plan
+from polyfed import papers
+from polyfed.cli import main as cli
+from polyfed.core.errors import PolyfedError
 from polyfed.engine.simulate import simulate
-from polyfed.errors import PolyfedError
-from polyfed.papers import base, fedbc_runs, held_out, kept, style, tuned
-from polyfed.papers.held_out import Run, options
+from polyfed.papers.fedbc import runs as fedbc_runs
+from polyfed.papers.shared import experiment as base
+from polyfed.papers.shared import finished as kept
+from polyfed.papers.shared import held_out, style, tuned
+from polyfed.papers.shared.held_out import Run, options
+from polyfed.studies.planning import plan
 
 RUN = Run("digits", options(clients=4), "linear", 0.0, "apfl", options(lr=0.1, local_steps=2), 3, 0)
 SEEDS = (0, 1, 2)

@@ -4,7 +4,8 @@ import os
 from collections.abc import Iterator
 
 import pytest
-from report_browser import Browser, find_browser
+
+from tests.report.browser import Browser, find_browser
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,7 @@
 """Algorithms, one file per paper. `REGISTRY` maps a config's `algorithm.name` to its class."""
 
 from polyfed.algorithms.apfl import APFL
-from polyfed.algorithms.base import REGISTRY, Algorithm, Total, Upload, algorithm, get_algorithm
+from polyfed.algorithms.contract import REGISTRY, Algorithm, Total, Upload, algorithm, get_algorithm
 from polyfed.algorithms.dcgd import DCGD
 from polyfed.algorithms.diana import DIANA
 from polyfed.algorithms.ditto import Ditto
@@ -13,7 +13,7 @@ from polyfed.algorithms.fomaml import FOMAML
 from polyfed.algorithms.l2gd import L2GD
 from polyfed.algorithms.local import Local
 from polyfed.algorithms.localsgd import LocalSGD
-from polyfed.algorithms.minibatch import MinibatchSGD
+from polyfed.algorithms.minibatchsgd import MinibatchSGD
 from polyfed.algorithms.perfedavg import PerFedAvg
 from polyfed.algorithms.perfedbc import PerFedBC
 from polyfed.algorithms.pfedme import PFedMe

@@ -10,16 +10,16 @@ import jax.numpy as jnp
 from jax import lax
 
 from polyfed import theory
-from polyfed.algorithms import checks, mixture, newcomer
-from polyfed.algorithms.base import Algorithm, Total, Upload, algorithm
-from polyfed.errors import PolyfedError
-from polyfed.mixing import RULES
-from polyfed.objective import Batch, Batching, Objective
-from polyfed.schedules import Decay, InverseStep, Schedule, at
-from polyfed.trees import Tree, add, descend, dot, mix, scale, subtract, tied, where, zeros_like
+from polyfed.algorithms.contract import Algorithm, Total, Upload, algorithm
+from polyfed.algorithms.shared import checks, mixture, newcomer
+from polyfed.core.errors import PolyfedError
+from polyfed.core.schedules import Decay, InverseStep, Schedule, at
+from polyfed.core.trees import Tree, add, descend, dot, mix, scale, subtract, tied, where, zeros_like
+from polyfed.problem.client_values import RULES
+from polyfed.problem.objective import Batch, Batching, Objective
 
 if TYPE_CHECKING:
-    from polyfed.problem import Problem
+    from polyfed.problem.problem import Problem
 
 
 class ApflServer(NamedTuple):

@@ -9,18 +9,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from polyfed import compress, theory, trees
-from polyfed.algorithms import checks, mixture
-from polyfed.algorithms.base import Total, Upload, algorithm
+from polyfed import theory
+from polyfed.algorithms.contract import Total, Upload, algorithm
 from polyfed.algorithms.dcgd import compressed, sizes
-from polyfed.algorithms.mixture import Mixture, MixtureMethod
-from polyfed.compress import Compressor
-from polyfed.errors import PolyfedError
-from polyfed.objective import Batching, Objective
-from polyfed.trees import Tree
+from polyfed.algorithms.shared import checks, mixture
+from polyfed.algorithms.shared.mixture import Mixture, MixtureMethod
+from polyfed.compress import compressors as compress
+from polyfed.compress.compressors import Compressor
+from polyfed.core import trees
+from polyfed.core.errors import PolyfedError
+from polyfed.core.trees import Tree
+from polyfed.problem.objective import Batching, Objective
 
 if TYPE_CHECKING:
-    from polyfed.problem import Problem
+    from polyfed.problem.problem import Problem
 
 
 THEOREMS = {"strong": 5, "convex": 7, "nonconvex": 9}

@@ -10,17 +10,17 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from polyfed.algorithms import checks, mixture, newcomer, server
-from polyfed.algorithms.base import Algorithm, Total, Upload, algorithm
-from polyfed.algorithms.server import Optimizer
-from polyfed.errors import PolyfedError
-from polyfed.mixing import client_values
-from polyfed.objective import Batch, Batching, Objective
-from polyfed.schedules import Schedule, at
-from polyfed.trees import Tree, add, scale, squared_norm, subtract
+from polyfed.algorithms.contract import Algorithm, Total, Upload, algorithm
+from polyfed.algorithms.shared import checks, mixture, newcomer, server
+from polyfed.algorithms.shared.server import Optimizer
+from polyfed.core.errors import PolyfedError
+from polyfed.core.schedules import Schedule, at
+from polyfed.core.trees import Tree, add, scale, squared_norm, subtract
+from polyfed.problem.client_values import client_values
+from polyfed.problem.objective import Batch, Batching, Objective
 
 if TYPE_CHECKING:
-    from polyfed.problem import Problem
+    from polyfed.problem.problem import Problem
 
 
 LEAST = 1e-30

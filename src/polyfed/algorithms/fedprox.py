@@ -7,12 +7,12 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 
-from polyfed.algorithms import checks, newcomer, server
-from polyfed.algorithms.base import Algorithm, State, Total, Upload, algorithm
-from polyfed.algorithms.server import Averaged, ServerOptimizer
-from polyfed.objective import Batch, Batching, Objective
-from polyfed.schedules import Schedule, at
-from polyfed.trees import Tree, add, descend, scale, subtract
+from polyfed.algorithms.contract import Algorithm, State, Total, Upload, algorithm
+from polyfed.algorithms.shared import checks, newcomer, server
+from polyfed.algorithms.shared.server import Averaged, ServerOptimizer
+from polyfed.core.schedules import Schedule, at
+from polyfed.core.trees import Tree, add, descend, scale, subtract
+from polyfed.problem.objective import Batch, Batching, Objective
 
 
 @algorithm("fedprox")

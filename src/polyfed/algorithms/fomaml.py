@@ -6,11 +6,11 @@ from typing import Literal
 
 import jax
 
-from polyfed.algorithms import checks, newcomer, server
-from polyfed.algorithms.base import Algorithm, State, Total, Upload, algorithm
-from polyfed.algorithms.server import Averaged, ServerOptimizer
-from polyfed.objective import Batch, Batching, Objective
-from polyfed.trees import Tree, descend, zeros_like
+from polyfed.algorithms.contract import Algorithm, State, Total, Upload, algorithm
+from polyfed.algorithms.shared import checks, newcomer, server
+from polyfed.algorithms.shared.server import Averaged, ServerOptimizer
+from polyfed.core.trees import Tree, descend, zeros_like
+from polyfed.problem.objective import Batch, Batching, Objective
 
 
 @algorithm("fomaml")

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from polyfed.algorithms import checks, mixture, newcomer
-from polyfed.algorithms.base import Algorithm, Total, Upload, algorithm
-from polyfed.objective import Batch, Batching, Objective
-from polyfed.trees import Tree, descend, mix
+from polyfed.algorithms.contract import Algorithm, Total, Upload, algorithm
+from polyfed.algorithms.shared import checks, mixture, newcomer
+from polyfed.core.trees import Tree, descend, mix
+from polyfed.problem.objective import Batch, Batching, Objective
 
 if TYPE_CHECKING:
-    from polyfed.problem import Problem
+    from polyfed.problem.problem import Problem
 
 
 class MeanServer(NamedTuple):

@@ -8,11 +8,11 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from polyfed.algorithms import checks, newcomer
-from polyfed.algorithms.base import Algorithm, Server, State, Total, Upload, algorithm
-from polyfed.objective import Batch, Batching, Objective
-from polyfed.schedules import Schedule, at
-from polyfed.trees import Tree, descend, zeros_like
+from polyfed.algorithms.contract import Algorithm, Server, State, Total, Upload, algorithm
+from polyfed.algorithms.shared import checks, newcomer
+from polyfed.core.schedules import Schedule, at
+from polyfed.core.trees import Tree, descend, zeros_like
+from polyfed.problem.objective import Batch, Batching, Objective
 
 
 @algorithm("local")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from polyfed.algorithms.base import algorithm
+from polyfed.algorithms.contract import algorithm
 from polyfed.algorithms.fedavg import FedAvg
-from polyfed.schedules import Schedule
+from polyfed.core.schedules import Schedule
 
 
 @algorithm("localsgd")

@@ -7,11 +7,11 @@ from typing import Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from polyfed.algorithms import checks, newcomer
-from polyfed.algorithms.base import Algorithm, State, Total, Upload, algorithm
-from polyfed.objective import Batch, Batching, Objective
-from polyfed.schedules import Schedule, at
-from polyfed.trees import Tree, add, descend, scale, subtract
+from polyfed.algorithms.contract import Algorithm, State, Total, Upload, algorithm
+from polyfed.algorithms.shared import checks, newcomer
+from polyfed.core.schedules import Schedule, at
+from polyfed.core.trees import Tree, add, descend, scale, subtract
+from polyfed.problem.objective import Batch, Batching, Objective
 
 
 class MetaServer(NamedTuple):

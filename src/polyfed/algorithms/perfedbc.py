@@ -7,8 +7,7 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 
-from polyfed.algorithms import checks, newcomer
-from polyfed.algorithms.base import Upload, algorithm
+from polyfed.algorithms.contract import Upload, algorithm
 from polyfed.algorithms.fedbc import (
     BcServer,
     BcState,
@@ -18,9 +17,10 @@ from polyfed.algorithms.fedbc import (
     first_bond,
     lagrangian_gradient,
 )
-from polyfed.objective import Batch, Batching, Objective
-from polyfed.schedules import Schedule, at
-from polyfed.trees import Tree, descend, squared_norm, subtract
+from polyfed.algorithms.shared import checks, newcomer
+from polyfed.core.schedules import Schedule, at
+from polyfed.core.trees import Tree, descend, squared_norm, subtract
+from polyfed.problem.objective import Batch, Batching, Objective
 
 
 @algorithm("perfedbc")

@@ -8,11 +8,11 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from polyfed.algorithms import checks
-from polyfed.algorithms.base import Algorithm, Total, Upload, algorithm
-from polyfed.objective import Batch, Batching, Objective
-from polyfed.schedules import Schedule, at
-from polyfed.trees import Tree, add, descend, mix, scale, subtract
+from polyfed.algorithms.contract import Algorithm, Total, Upload, algorithm
+from polyfed.algorithms.shared import checks
+from polyfed.core.schedules import Schedule, at
+from polyfed.core.trees import Tree, add, descend, mix, scale, subtract
+from polyfed.problem.objective import Batch, Batching, Objective
 
 
 class EnvelopeServer(NamedTuple):

@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from polyfed.algorithms import additive, checks, newcomer
-from polyfed.algorithms.additive import Theta
-from polyfed.algorithms.base import Algorithm, Total, Upload, algorithm
-from polyfed.errors import PolyfedError
-from polyfed.objective import Batch, Batching, Objective
-from polyfed.schedules import Schedule, at
-from polyfed.trees import Tree, add, descend, mix, scale, subtract, where, zeros_like
+from polyfed.algorithms.contract import Algorithm, Total, Upload, algorithm
+from polyfed.algorithms.shared import checks, newcomer
+from polyfed.algorithms.shared import personal_part as additive
+from polyfed.algorithms.shared.personal_part import Theta
+from polyfed.core.errors import PolyfedError
+from polyfed.core.schedules import Schedule, at
+from polyfed.core.trees import Tree, add, descend, mix, scale, subtract, where, zeros_like
+from polyfed.problem.objective import Batch, Batching, Objective
 
 if TYPE_CHECKING:
-    from polyfed.problem import Problem
+    from polyfed.problem.problem import Problem
 
 
 class PlsgdServer(NamedTuple):

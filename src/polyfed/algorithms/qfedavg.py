@@ -7,11 +7,11 @@ from typing import Any, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from polyfed.algorithms import checks
-from polyfed.algorithms.base import Algorithm, State, Total, Upload, algorithm
-from polyfed.objective import Batch, Batching, Objective
-from polyfed.schedules import Schedule, at
-from polyfed.trees import Tree, descend, scale, squared_norm, subtract
+from polyfed.algorithms.contract import Algorithm, State, Total, Upload, algorithm
+from polyfed.algorithms.shared import checks
+from polyfed.core.schedules import Schedule, at
+from polyfed.core.trees import Tree, descend, scale, squared_norm, subtract
+from polyfed.problem.objective import Batch, Batching, Objective
 
 LEAST = 1e-10
 """A loss below this counts as this, so that its powers are finite."""

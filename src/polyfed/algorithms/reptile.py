@@ -6,12 +6,12 @@ from typing import Literal
 
 import jax
 
-from polyfed.algorithms import checks, server
-from polyfed.algorithms.base import Algorithm, State, Total, Upload, algorithm
-from polyfed.algorithms.server import Averaged, ServerOptimizer
-from polyfed.objective import Batch, Batching, Objective
-from polyfed.schedules import Schedule, at
-from polyfed.trees import Tree, descend, subtract
+from polyfed.algorithms.contract import Algorithm, State, Total, Upload, algorithm
+from polyfed.algorithms.shared import checks, server
+from polyfed.algorithms.shared.server import Averaged, ServerOptimizer
+from polyfed.core.schedules import Schedule, at
+from polyfed.core.trees import Tree, descend, subtract
+from polyfed.problem.objective import Batch, Batching, Objective
 
 
 @algorithm("reptile")

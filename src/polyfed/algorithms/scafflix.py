@@ -9,16 +9,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from polyfed import trees
-from polyfed.algorithms import checks, mixture
-from polyfed.algorithms.base import Total, Upload, algorithm
-from polyfed.algorithms.mixture import Mixture, MixtureMethod
+from polyfed.algorithms.contract import Total, Upload, algorithm
 from polyfed.algorithms.scaffnew import check_skipping, local_steps, skipping
-from polyfed.objective import Batch, Batching, Objective
-from polyfed.trees import Tree
+from polyfed.algorithms.shared import checks, mixture
+from polyfed.algorithms.shared.mixture import Mixture, MixtureMethod
+from polyfed.core import trees
+from polyfed.core.trees import Tree
+from polyfed.problem.objective import Batch, Batching, Objective
 
 if TYPE_CHECKING:
-    from polyfed.problem import Problem
+    from polyfed.problem.problem import Problem
 
 
 class ScafflixServer(NamedTuple):

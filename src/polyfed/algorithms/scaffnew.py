@@ -9,15 +9,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from polyfed import theory, trees
-from polyfed.algorithms import checks, mixture
-from polyfed.algorithms.base import Algorithm, Total, Upload, algorithm
-from polyfed.errors import PolyfedError
-from polyfed.objective import Batch, Batching, Objective
-from polyfed.trees import Tree
+from polyfed import theory
+from polyfed.algorithms.contract import Algorithm, Total, Upload, algorithm
+from polyfed.algorithms.shared import checks, mixture
+from polyfed.core import trees
+from polyfed.core.errors import PolyfedError
+from polyfed.core.trees import Tree
+from polyfed.problem.objective import Batch, Batching, Objective
 
 if TYPE_CHECKING:
-    from polyfed.problem import Problem
+    from polyfed.problem.problem import Problem
 
 
 SKIP = 0.6

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 import polyfed as pf
-from polyfed.algorithms.base import Algorithm
-from polyfed.compress import RandK
+from polyfed.algorithms.contract import Algorithm
+from polyfed.compress.compressors import RandK
+from polyfed.core.errors import PolyfedError
 from polyfed.engine.simulation import Simulation
-from polyfed.errors import PolyfedError
 
 ALPHA, RIDGE, COORDINATES = 0.1, 0.1, 10
 METHODS = ("GD", "DIANA", "Scafflix")

@@ -11,12 +11,12 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from polyfed.deploy.link import Link, Project
-from polyfed.deploy.node import Node
-from polyfed.deploy.processes import free_port
+from polyfed.core.errors import PolyfedError
+from polyfed.deploy.flower.processes import free_port
+from polyfed.deploy.flower.server_link import Link, Project
+from polyfed.deploy.flower.supernode import Node
 from polyfed.deploy.project import make_project
 from polyfed.deploy.settings import site_settings
-from polyfed.errors import PolyfedError
 
 SITES = ["north", "south", "west"]
 PATIENCE = 600.0

@@ -17,11 +17,11 @@ import jax.numpy as jnp
 import numpy as np
 
 import polyfed as pf
-from polyfed import memory
 from polyfed.bench.loops import TORCH, ask, end, start_loop
+from polyfed.core import aligned as memory
+from polyfed.core.errors import PolyfedError
+from polyfed.core.machine import peak_memory_bytes
 from polyfed.engine.simulation import Simulation
-from polyfed.errors import PolyfedError
-from polyfed.machine import peak_memory_bytes
 
 CLIENTS, STEPS, BATCH, ROWS = 100, 20, 20, 400
 WEIGHTS = 784 * 200 + 200 * 200 + 200 * 10

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from polyfed.bench.scale import Point, Work, simulation
-from polyfed.errors import PolyfedError
+from polyfed.core.errors import PolyfedError
 
 BASE = Work(clients=10_000)
 AXES: dict[str, tuple[Work, ...]] = {

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from polyfed.errors import PolyfedError
+from polyfed.core.errors import PolyfedError
 
 
 @dataclass(frozen=True)

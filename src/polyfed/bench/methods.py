@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import polyfed as pf
-from polyfed.algorithms.base import get_algorithm
+from polyfed.algorithms.contract import get_algorithm
 from polyfed.bench.engine import random_problem
+from polyfed.core.errors import PolyfedError
 from polyfed.engine.simulation import Simulation
-from polyfed.errors import PolyfedError
 
 CLIENTS, ROWS, EPOCHS, BATCH = 20, 3000, 5, 20
 """MNIST's training rows over 20 devices, and FedBC's local work."""

@@ -13,9 +13,9 @@ import jax
 
 from polyfed.bench.loops import FEDJAX, TORCH, ask
 from polyfed.bench.work import Peer, Work, loss_difference, make_problem, make_simulation, running, written
+from polyfed.core.errors import PolyfedError
+from polyfed.core.startup import start
 from polyfed.engine.simulation import Simulation
-from polyfed.errors import PolyfedError
-from polyfed.startup import start
 
 AVERAGING = Peer(TORCH, "torch_neural.py", "fedavg", 1)
 MIXING = Peer(TORCH, "torch_neural.py", "apfl", 2)

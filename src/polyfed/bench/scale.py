@@ -18,13 +18,13 @@ import jax
 import numpy as np
 
 import polyfed as pf
-from polyfed import trees
 from polyfed.bench.loops import ask, end
-from polyfed.engine import checkpoint
+from polyfed.core import trees
+from polyfed.core.errors import PolyfedError
+from polyfed.core.machine import memory_bytes, peak_memory_bytes
+from polyfed.engine.checkpoint import checkpoint
 from polyfed.engine.simulation import Simulation
-from polyfed.engine.streamed import Store
-from polyfed.errors import PolyfedError
-from polyfed.machine import memory_bytes, peak_memory_bytes
+from polyfed.engine.states.in_waves import Store
 
 FEATURES, CLASSES, ROWS = 784, 10, 25
 COHORT, STEPS, BATCH = 100, 10, 10

@@ -16,11 +16,11 @@ import jax.numpy as jnp
 import numpy as np
 
 import polyfed as pf
-from polyfed.algorithms.base import Algorithm, get_algorithm
+from polyfed.algorithms.contract import Algorithm, get_algorithm
 from polyfed.bench.loops import Environment, ask, end, start_loop
+from polyfed.core.errors import PolyfedError
 from polyfed.engine.participation import sampling
 from polyfed.engine.simulation import Simulation
-from polyfed.errors import PolyfedError
 
 LR = 0.1
 TOLERANCE = 1e-3

@@ -18,22 +18,22 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from polyfed.data.cifar import cifar10
-from polyfed.data.digits import digits
 from polyfed.data.federation import Federation, Split
-from polyfed.data.hugging_face import huggingface
-from polyfed.data.leaf import femnist, shakespeare_leaf
-from polyfed.data.libsvm import libsvm
-from polyfed.data.mnist import emnist, fashion_mnist, mnist, mnist_by_writer
 from polyfed.data.options import check_options, choice, option_names
-from polyfed.data.partition import partition
+from polyfed.data.partitions import partition
 from polyfed.data.picture import picture
 from polyfed.data.population import Population
 from polyfed.data.power_law import fedbc_classes
-from polyfed.data.quadratics import quadratics
-from polyfed.data.shakespeare import shakespeare
-from polyfed.data.sines import sines
-from polyfed.data.synthetic import synthetic
+from polyfed.data.sources.cifar import cifar10
+from polyfed.data.sources.digits import digits
+from polyfed.data.sources.hugging_face import huggingface
+from polyfed.data.sources.leaf import femnist, shakespeare_leaf
+from polyfed.data.sources.libsvm import libsvm
+from polyfed.data.sources.mnist import emnist, fashion_mnist, mnist, mnist_by_writer
+from polyfed.data.sources.quadratics import quadratics
+from polyfed.data.sources.shakespeare import shakespeare
+from polyfed.data.sources.sines import sines
+from polyfed.data.sources.synthetic import synthetic
 
 __all__ = [
     "Federation",

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from polyfed.core.aligned import take
+from polyfed.core.errors import PolyfedError, suggestion
 from polyfed.data.federation import Federation, Split
 from polyfed.data.labels import as_targets, encode
 from polyfed.data.options import fractions, integer
 from polyfed.data.seeds import client_names
 from polyfed.data.split import PARTS, offsets_of, split_rows
-from polyfed.errors import PolyfedError, suggestion
-from polyfed.memory import take
 
 
 def from_arrays(

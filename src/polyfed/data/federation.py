@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from polyfed.core.errors import PolyfedError, suggestion
 from polyfed.data.split import PARTS
-from polyfed.errors import PolyfedError, suggestion
 
 if TYPE_CHECKING:
     import pandas
@@ -227,7 +227,7 @@ class Federation:
         classes: int | None = None,
     ) -> Federation:
         """From a table with a column of client names, a target column and numeric feature columns."""
-        from polyfed.data.tables import from_dataframe
+        from polyfed.data.formats.tables import from_dataframe
 
         return from_dataframe(
             df,
@@ -254,7 +254,7 @@ class Federation:
         classes: int | None = None,
     ) -> Federation:
         """From a CSV file with a header, a client column and a target column."""
-        from polyfed.data.tables import from_table_file
+        from polyfed.data.formats.tables import from_table_file
 
         options = {"validation": validation, "test": test, "features": features, "seed": seed, "classes": classes}
         return from_table_file(path, "csv", client=client, target=target, **options)
@@ -273,7 +273,7 @@ class Federation:
         classes: int | None = None,
     ) -> Federation:
         """From a Parquet file with a client column and a target column."""
-        from polyfed.data.tables import from_table_file
+        from polyfed.data.formats.tables import from_table_file
 
         options = {"validation": validation, "test": test, "features": features, "seed": seed, "classes": classes}
         return from_table_file(path, "parquet", client=client, target=target, **options)
@@ -291,7 +291,7 @@ class Federation:
         classes: int | None = None,
     ) -> Federation:
         """From a folder with one CSV, Parquet or npz file per client; the file's stem is the client's name."""
-        from polyfed.data.folder import from_folder
+        from polyfed.data.formats.folder import from_folder
 
         return from_folder(
             path, target=target, validation=validation, test=test, features=features, seed=seed, classes=classes
@@ -311,7 +311,7 @@ class Federation:
         classes: int | None = None,
     ) -> Federation:
         """From an npz file with the arrays `features` (rows, ...), `target` and `client`, an entry per row each."""
-        from polyfed.data.npz import from_npz
+        from polyfed.data.formats.npz import from_npz
 
         options = {"validation": validation, "test": test, "seed": seed, "classes": classes}
         return from_npz(path, client=client, target=target, features=features, **options)
@@ -330,20 +330,20 @@ class Federation:
         classes: int | None = None,
     ) -> Federation:
         """From one split of a Hugging Face dataset; features are all other columns, or those that are named."""
-        from polyfed.data.hugging_face import from_huggingface
+        from polyfed.data.sources.hugging_face import from_huggingface
 
         options = {"validation": validation, "test": test, "seed": seed, "classes": classes}
         return from_huggingface(dataset, client=client, target=target, features=features, **options)
 
     def save(self, path: PathLike) -> None:
         """Write one safetensors file, atomically."""
-        from polyfed.data.storage import save
+        from polyfed.data.formats.storage import save
 
         save(self, path)
 
     @classmethod
     def load(cls, path: PathLike) -> Federation:
         """Read a file that `save` wrote."""
-        from polyfed.data.storage import load
+        from polyfed.data.formats.storage import load
 
         return load(path)

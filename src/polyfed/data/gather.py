@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from polyfed.core.aligned import take
+from polyfed.core.errors import PolyfedError
 from polyfed.data.federation import Federation, Split
 from polyfed.data.options import fractions, integer
 from polyfed.data.seeds import stream
 from polyfed.data.split import PARTS, offsets_of, split_rows, split_sizes
-from polyfed.errors import PolyfedError
-from polyfed.memory import take
 
 Rows = Sequence[np.ndarray]  # for each client, the rows that it owns
 

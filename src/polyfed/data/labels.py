@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from polyfed.core.errors import PolyfedError
 from polyfed.data.options import integer
-from polyfed.errors import PolyfedError
 
 Where = Callable[[int], str]  # flat row -> "client 'a', row 3 (counted from 0)"
 

@@ -9,7 +9,7 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
-from polyfed.errors import PolyfedError, suggestion
+from polyfed.core.errors import PolyfedError, suggestion
 
 
 def integer(name: str, value: Any, minimum: int = 0) -> int:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from polyfed.core.errors import PolyfedError
 from polyfed.data.federation import Federation, PathLike
 from polyfed.data.split import PARTS
-from polyfed.errors import PolyfedError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

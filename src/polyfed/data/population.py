@@ -10,12 +10,12 @@ from typing import Any, NoReturn, overload
 
 import numpy as np
 
+from polyfed.core.errors import PolyfedError, suggestion
 from polyfed.data.arrays import as_pair
 from polyfed.data.federation import Federation, PathLike, Split
 from polyfed.data.labels import client_targets
 from polyfed.data.options import fractions, integer
 from polyfed.data.split import PARTS, check_split, client_rows
-from polyfed.errors import PolyfedError, suggestion
 
 Pair = tuple[np.ndarray, np.ndarray]
 Reader = Callable[[int], Any]
@@ -180,7 +180,7 @@ class Population:
 
         Client i owns the rows offsets[i] to offsets[i+1]. A file clients.txt may name the clients, one per line.
         """
-        from polyfed.data.npy import from_npy
+        from polyfed.data.formats.npy import from_npy
 
         return from_npy(path, classes=classes, validation=validation, test=test, seed=seed)
 

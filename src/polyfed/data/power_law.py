@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from polyfed.core.errors import PolyfedError
 from polyfed.data.options import choice, integer, number
 from polyfed.data.seeds import stream
-from polyfed.errors import PolyfedError
 
 EXPONENTS = (1.1, 1.2, 1.3, 1.4, 1.5)
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from polyfed.core.errors import PolyfedError
 from polyfed.data.seeds import stream
-from polyfed.errors import PolyfedError
 
 PARTS = ("train", "validation", "test")
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
+from polyfed.core.errors import PolyfedError
 from polyfed.deploy.keys import make_certificates, make_site_key
 from polyfed.deploy.settings import PORT
-from polyfed.errors import PolyfedError
 
 SERVER = """[federation]
 run = "study"             # sites keep the run's state under this name

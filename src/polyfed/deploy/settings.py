@@ -12,18 +12,18 @@ from typing import Any
 import numpy as np
 
 from polyfed import data
-from polyfed.accounting import Accountant
-from polyfed.config import algorithm_from, check_problem
+from polyfed.core.errors import PolyfedError, suggestion
 from polyfed.data import Federation, Population
-from polyfed.data.tables import from_dataframe, read_table
-from polyfed.deploy.conduct import Conduct
-from polyfed.deploy.secure import check_secure
-from polyfed.deploy.site import Allowed, Site
-from polyfed.deploy.terms import Plan
+from polyfed.data.formats.tables import from_dataframe, read_table
+from polyfed.deploy.protocol.rules import Conduct
+from polyfed.deploy.protocol.terms import Plan
+from polyfed.deploy.secure.sums import check_secure
+from polyfed.deploy.site.site import Allowed, Site
 from polyfed.engine.participation import sampling
-from polyfed.errors import PolyfedError, suggestion
-from polyfed.privacy import privacy_settings
-from polyfed.run_settings import run_settings
+from polyfed.engine.privacy.accounting import Accountant
+from polyfed.engine.privacy.mechanism import privacy_settings
+from polyfed.studies.config import algorithm_from, check_problem
+from polyfed.studies.run_settings import run_settings
 
 SERVER_SECTIONS = ("federation", "problem", "algorithm", "run", "privacy")
 SITE_SECTIONS = ("site", "data", "columns", "allow")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from polyfed.engine.records import Contribution, Sums
+from polyfed.engine.round.records import Contribution, Sums
 
 
 @dataclass(frozen=True)

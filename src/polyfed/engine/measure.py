@@ -9,14 +9,14 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from polyfed import randomness
-from polyfed.algorithms.base import Algorithm, Server, State
-from polyfed.engine.pieces import over_clients
-from polyfed.engine.records import Data, Shard
-from polyfed.engine.round import Round
-from polyfed.objective import Batch, Batching
-from polyfed.randomness import Purpose
-from polyfed.trees import Tree, descend
+from polyfed.algorithms.contract import Algorithm, Server, State
+from polyfed.core import randomness
+from polyfed.core.randomness import Purpose
+from polyfed.core.trees import Tree, descend
+from polyfed.engine.round.chunks import over_clients
+from polyfed.engine.round.records import Data, Shard
+from polyfed.engine.round.round import Round
+from polyfed.problem.objective import Batch, Batching
 
 EVAL_BLOCK = 256
 """The most rows that a client's evaluation takes at a time."""

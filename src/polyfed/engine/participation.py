@@ -9,9 +9,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from polyfed import randomness
-from polyfed.errors import PolyfedError
-from polyfed.randomness import Purpose
+from polyfed.core import randomness
+from polyfed.core.errors import PolyfedError
+from polyfed.core.randomness import Purpose
 
 
 @dataclass(frozen=True)

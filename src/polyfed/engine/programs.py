@@ -12,11 +12,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from polyfed import hosts, trees
-from polyfed.algorithms.base import Algorithm, Server, State
-from polyfed.compute_type import Narrow
-from polyfed.engine import store
-from polyfed.engine.devices import (
+from polyfed.algorithms.contract import Algorithm, Server, State
+from polyfed.core import trees
+from polyfed.core.precision import Narrow
+from polyfed.engine import hosts
+from polyfed.engine.devices.layout import (
     BATCH_BYTES,
     BY_CLIENT,
     BY_HOST,
@@ -27,15 +27,16 @@ from polyfed.engine.devices import (
     chunk_size,
     made_bytes,
 )
+from polyfed.engine.devices.unequal_steps import LENT_BYTES, best_chunk, client_steps, fixed_cost, typical_steps
 from polyfed.engine.measure import FineTune, Measure, deployed, eval_block
 from polyfed.engine.participation import Sampling
-from polyfed.engine.pieces import over_clients
-from polyfed.engine.records import Carry, Data, Longest, Shard, Slots, Sums
-from polyfed.engine.round import Round
-from polyfed.engine.unequal import LENT_BYTES, best_chunk, client_steps, fixed_cost, typical_steps
-from polyfed.objective import BLOCK, Examples
-from polyfed.privacy import Privacy
-from polyfed.problem import SPLITS, Problem
+from polyfed.engine.privacy.mechanism import Privacy
+from polyfed.engine.round import lending as store
+from polyfed.engine.round.chunks import over_clients
+from polyfed.engine.round.records import Carry, Data, Longest, Shard, Slots, Sums
+from polyfed.engine.round.round import Round
+from polyfed.problem.objective import BLOCK, Examples
+from polyfed.problem.problem import SPLITS, Problem
 
 CARRY = Carry(SAME, BY_CLIENT, SAME, SAME)  # pyright: ignore[reportArgumentType]
 KEPT = 48

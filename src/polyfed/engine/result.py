@@ -11,8 +11,8 @@ from polyfed.engine.simulation import Metrics, Simulation
 if TYPE_CHECKING:
     import pandas as pd
 
-    from polyfed.algorithms.base import Algorithm, State
-    from polyfed.problem import Problem
+    from polyfed.algorithms.contract import Algorithm, State
+    from polyfed.problem.problem import Problem
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Result:
         """A row per evaluated client, absent ones included: loss and accuracy (or error) of each model on a split."""
         import pandas as pd
 
-        from polyfed.errors import PolyfedError
+        from polyfed.core.errors import PolyfedError
 
         part = self.problem.federation.split(split)
         if not part.rows:

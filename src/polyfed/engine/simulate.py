@@ -16,19 +16,19 @@ from typing import Any
 import jax
 import numpy as np
 
-from polyfed import fairness, hosts
-from polyfed.algorithms.base import Algorithm
-from polyfed.compute_type import Compute
-from polyfed.engine import checkpoint as checkpoints
+from polyfed.algorithms.contract import Algorithm
+from polyfed.core.errors import PolyfedError
+from polyfed.core.precision import Compute
+from polyfed.engine import fairness, hosts
+from polyfed.engine.checkpoint import checkpoint as checkpoints
 from polyfed.engine.measure import FineTune
+from polyfed.engine.privacy.mechanism import Privacy
 from polyfed.engine.result import Result
 from polyfed.engine.simulation import COUNTERS, Metrics, Simulation
-from polyfed.engine.streamed import Store
-from polyfed.errors import PolyfedError
-from polyfed.mixing import mixing_weights
-from polyfed.privacy import Privacy
-from polyfed.problem import DType, Init, Problem
-from polyfed.reference import Distance
+from polyfed.engine.states.in_waves import Store
+from polyfed.problem.client_values import mixing_weights
+from polyfed.problem.problem import DType, Init, Problem
+from polyfed.problem.reference import Distance
 
 log = logging.getLogger("polyfed")
 PACE = 0.5

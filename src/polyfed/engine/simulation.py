@@ -12,24 +12,25 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from polyfed import hosts, randomness, trees
-from polyfed import privacy as private
-from polyfed.accounting import Accountant
-from polyfed.algorithms.base import Algorithm, State
-from polyfed.compute_type import Compute, narrow_type
+from polyfed.algorithms.contract import Algorithm, State
+from polyfed.core import randomness, trees
+from polyfed.core.errors import PolyfedError
+from polyfed.core.precision import Compute, narrow_type
 from polyfed.data import Population
-from polyfed.engine.checkpoint import Snapshot
-from polyfed.engine.devices import SAME, layout
-from polyfed.engine.feed import Feed, alone
+from polyfed.engine import hosts
+from polyfed.engine.checkpoint.checkpoint import Snapshot
+from polyfed.engine.devices.layout import SAME, layout
 from polyfed.engine.measure import FineTune, deployed, deploys_shared
 from polyfed.engine.participation import sampling
+from polyfed.engine.privacy import mechanism as private
+from polyfed.engine.privacy.accounting import Accountant
+from polyfed.engine.privacy.mechanism import Privacy
 from polyfed.engine.programs import Programs, resident
-from polyfed.engine.records import Data, wire_bits
-from polyfed.engine.resident import Counts, Residence, Resident
-from polyfed.engine.streamed import Store, Streamed, choose
-from polyfed.errors import PolyfedError
-from polyfed.privacy import Privacy
-from polyfed.problem import DType, Init, Problem, precision
+from polyfed.engine.round.records import Data, wire_bits
+from polyfed.engine.states.feed import Feed, alone
+from polyfed.engine.states.in_waves import Store, Streamed, choose
+from polyfed.engine.states.on_devices import Counts, Residence, Resident
+from polyfed.problem.problem import DType, Init, Problem, precision
 
 Metrics = dict[str, dict[str, dict[str, np.ndarray]]]
 """{model: {split: {metric: one value per client}}}"""

@@ -8,7 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import jax
 
-from polyfed.errors import PolyfedError
+from polyfed.core.errors import PolyfedError
 
 Params = Any
 

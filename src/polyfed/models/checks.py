@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from polyfed.errors import PolyfedError, suggestion
+from polyfed.core.errors import PolyfedError, suggestion
 
 
 def listed(value: Any) -> bool:

@@ -19,8 +19,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from polyfed.compute_type import like_weights, widened
-from polyfed.errors import PolyfedError
+from polyfed.core.errors import PolyfedError
+from polyfed.core.precision import like_weights, widened
 from polyfed.models import checks, winograd
 from polyfed.models.base import Model
 from polyfed.models.dense import ACTIVATIONS, Layer, affine, check_activation, dropout, he_layer

@@ -12,9 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from polyfed import randomness
-from polyfed.compute_type import like_weights, widened
-from polyfed.errors import PolyfedError, suggestion
+from polyfed.core import randomness
+from polyfed.core.errors import PolyfedError, suggestion
+from polyfed.core.precision import like_weights, widened
 from polyfed.models import checks
 from polyfed.models.base import Model
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import jax
 
-from polyfed.errors import PolyfedError
+from polyfed.core.errors import PolyfedError
 from polyfed.models.base import Model
 
 

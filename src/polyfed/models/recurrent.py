@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from polyfed.compute_type import like_weights, widened
-from polyfed.errors import PolyfedError
+from polyfed.core.errors import PolyfedError
+from polyfed.core.precision import like_weights, widened
 from polyfed.models import checks
 from polyfed.models.base import Model
 from polyfed.models.dense import Layer, affine, dropout

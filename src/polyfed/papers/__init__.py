@@ -13,9 +13,9 @@ line_search.py  gradient descent with a line search, for the sines
 
 from __future__ import annotations
 
-from polyfed.papers.base import REGISTRY, Claim, Experiment, Outcome, Progress, experiment, get
-from polyfed.papers.folder import write
 from polyfed.papers.reproduce import reproduce, reproduce_list
+from polyfed.papers.shared.experiment import REGISTRY, Claim, Experiment, Outcome, Progress, experiment, get
+from polyfed.papers.shared.folder import write
 
 __all__ = [
     "REGISTRY",

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from polyfed.errors import PolyfedError, suggestion
-from polyfed.papers.base import Experiment, Outcome, Progress, load_all, silent
-from polyfed.papers.folder import write
-from polyfed.papers.kept import keeping
+from polyfed.core.errors import PolyfedError, suggestion
+from polyfed.papers.shared.experiment import Experiment, Outcome, Progress, load_all, silent
+from polyfed.papers.shared.finished import keeping
+from polyfed.papers.shared.folder import write
 
 
 def reproduce_list() -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from polyfed.fairness import OVER_ROUNDS
+from polyfed.engine.fairness import OVER_ROUNDS
 from polyfed.report.methods import MODELS, SPLITS, Method, Task
 from polyfed.report.numbers import finite, strict_average
 

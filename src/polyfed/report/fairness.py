@@ -8,7 +8,7 @@ from pathlib import Path
 from polyfed.report.methods import Method, Task, group
 from polyfed.report.numbers import finite
 from polyfed.report.table import Cell, Column, Table, write_files
-from polyfed.rundir import RunRecord
+from polyfed.studies.run_directory import RunRecord
 
 Line = tuple[Method, str]
 """A method, and which of its models: its clients' own, or the global one."""

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from polyfed.errors import PolyfedError
+from polyfed.core.errors import PolyfedError
 from polyfed.report.numbers import average, finite, strict_average
-from polyfed.rundir import RunRecord
+from polyfed.studies.run_directory import RunRecord
 
 MODELS = ("personal", "global", "finetuned", "alone")
 SPLITS = ("test", "validation", "train")

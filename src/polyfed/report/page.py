@@ -25,7 +25,7 @@ from polyfed.report.sections import (
     toggles,
     warnings,
 )
-from polyfed.rundir import RunRecord
+from polyfed.studies.run_directory import RunRecord
 
 
 def write_report(runs: Sequence[RunRecord], path: str | Path, *, title: str) -> Path:

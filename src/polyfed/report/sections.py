@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from polyfed.files import as_toml
+from polyfed.core.files import as_toml
 from polyfed.report import fairness, numbers
 from polyfed.report.methods import Method
 from polyfed.report.numbers import MISSING, strict_average

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from polyfed.report.methods import Method, Task, group
 from polyfed.report.numbers import MISSING, like, minus, strict_average
-from polyfed.rundir import RunRecord
+from polyfed.studies.run_directory import RunRecord
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from polyfed.errors import PolyfedError
-from polyfed.schedules import InverseStep
+from polyfed.core.errors import PolyfedError
+from polyfed.core.schedules import InverseStep
 from polyfed.theory.inputs import Vector, clients, number
 
 

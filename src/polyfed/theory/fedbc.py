@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from polyfed.errors import PolyfedError
+from polyfed.core.errors import PolyfedError
 from polyfed.theory.inputs import clients
 
 

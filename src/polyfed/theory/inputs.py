@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from polyfed.errors import PolyfedError
+from polyfed.core.errors import PolyfedError
 
 Vector = NDArray[np.float64]
 INFINITE = float("inf")

@@ -11,6 +11,6 @@ app = ServerApp()
 @app.main()
 def main(grid: Grid, context: Context) -> None:
     """One run, from its checkpoint if it has one."""
-    from polyfed.deploy.serve import serve
+    from polyfed.deploy.server.serve import serve
 
     serve(grid, str(context.run_config["settings"]))

@@ -1,0 +1,1 @@
+"""What several algorithms share, one idea a file."""

@@ -1,0 +1,169 @@
+"""What the methods on the FLIX objective share: mixing weights, pure local models, and the mixture that is deployed.
+
+The objective is (1/n) sum_i f_i(T_i(x)) with T_i(x) = alpha_i x + (1 - alpha_i) x_i*: small alpha, personal model.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+
+from polyfed import theory
+from polyfed.algorithms.contract import Algorithm
+from polyfed.algorithms.shared import checks, newcomer
+from polyfed.core.errors import PolyfedError
+from polyfed.core.trees import Tree, descend, mix, scale
+from polyfed.problem import newton
+from polyfed.problem.client_values import mixing_weights
+from polyfed.problem.objective import Batch, Batching, Objective
+
+if TYPE_CHECKING:
+    from polyfed.problem.problem import Problem
+    from polyfed.problem.reference import Constants
+
+
+@dataclass(frozen=True, kw_only=True)
+class MixtureMethod(Algorithm):
+    """A method on the FLIX objective: how its pure local models are computed."""
+
+    plm_tolerance: float = 1e-12
+    """the gradient norm to which the pure local models x_i* are computed (convex problems)"""
+    plm_epochs: int | None = None
+    """compute x_i* by so many epochs of SGD instead (nets)"""
+    plm_lr: float = 0.1
+    """the stepsize of those epochs"""
+    plm_batch: int | Literal["full"] = 20
+    """the rows per step of those epochs"""
+    plm: bool = True
+    """compute pure local models; switched off by itself where alpha = 1 for all"""
+    mixture = True
+
+
+class Mixture(NamedTuple):
+    """A client's side of the mixture: alpha_i, x_i*, and the gradient norm at which x_i* was left."""
+
+    alpha: jax.Array
+    own: Tree
+    grad_norm: jax.Array
+
+
+def blank(params: Tree) -> Mixture:
+    """Before the local models are known: all weight on the global model."""
+    return Mixture(jnp.ones(()), params, jnp.zeros(()))
+
+
+def prepared(method: Any, mixture: Mixture, f: Objective, key: jax.Array) -> Mixture:
+    """alpha_i and x_i*: to a gradient norm by Newton's method, or by epochs of SGD where `plm_epochs` says so."""
+    alpha = jnp.asarray(f.own(method.alpha))
+    if not method.plm:
+        return Mixture(alpha, mixture.own, mixture.grad_norm)
+    start, unravel = ravel_pytree(mixture.own)
+    if method.plm_epochs is None:
+        # From zero, wherever the run starts: where a client has no minimiser, all runs then stop at the same model.
+        found = newton.minimize(
+            lambda x: f.value(unravel(x)),
+            lambda x: ravel_pytree(f.grad(unravel(x)))[0],
+            jnp.zeros_like(start),
+            method.plm_tolerance,
+        )
+        return Mixture(alpha, unravel(found.x), found.grad_norm)
+
+    def step(x: Tree, batch: Batch | None) -> Tree:
+        return descend(x, method.plm_lr, f.grad(x, batch))
+
+    own, _ = f.train(step, mixture.own, key, Batching(method.plm_batch, 1, method.plm_epochs))
+    return Mixture(alpha, own, jnp.linalg.norm(ravel_pytree(f.grad(own))[0]))
+
+
+def joined(method: Any, x: Tree, f: Objective, key: jax.Array, work: Batching | None) -> Tree:
+    """The mixture of a client that joins after training: alpha as for all, or the mean where clients have their own.
+
+    Its pure local model is computed as everybody's, or by `work`. Where that is SGD, it starts at the global model x.
+    """
+    if work is not None and method.plm:
+        mine = Mixture(newcomer.typical(method.alpha), newcomer.fit(x, f, key, method.plm_lr, work), jnp.zeros(()))
+    else:
+        mine = prepared(method, blank(x), f, key)._replace(alpha=newcomer.typical(method.alpha))
+    return deployed(x, mine)
+
+
+def deployed(x: Tree, mixture: Mixture) -> Tree:
+    """T_i(x)."""
+    return mix(mixture.alpha, x, mixture.own)
+
+
+def gradient(x: Tree, mixture: Mixture, f: Objective, key: jax.Array, batching: Batching) -> Tree:
+    """The gradient of x -> f_i(T_i(x)): alpha_i grad f_i(T_i(x)), on all rows or on one batch."""
+    model = deployed(x, mixture)
+    found, _ = f.train(lambda _, batch: f.grad(model, batch), model, key, batching)
+    return scale(mixture.alpha, found)
+
+
+def weights(method: Any, problem: Problem) -> np.ndarray:
+    """alpha_i of every client."""
+    return mixing_weights(method.alpha, problem.federation, f"{method.name}: alpha")
+
+
+def smoothness(method: Any, problem: Problem, wanted: str = "lr") -> tuple[np.ndarray, theory.Regime]:
+    """L_i of every client, and how convex the objective is: measured for linear models, else as the method was told."""
+    known = problem.model.design is not None
+    if method.smoothness is not None:
+        given = np.asarray(method.smoothness, np.float64)
+        if given.ndim == 0:
+            checks.number(method, "smoothness", above=True)
+        elif given.shape != (len(problem),):
+            raise PolyfedError(
+                f"{method.name}: smoothness has {given.size} values, expected one for each of {len(problem)} clients"
+            )
+        found = np.broadcast_to(given, len(problem))
+    elif known:
+        found = problem.constants.smoothness
+    else:
+        raise PolyfedError(
+            f"{method.name}: {wanted} must be given: the theory's value needs a linear model, or smoothness (L_i)"
+        )
+    if not known:
+        return found, "nonconvex"
+    return found, "strong" if np.all(problem.constants.convexity > 0) else "convex"
+
+
+def constants(method: Any, problem: Problem, wanted: str) -> Constants:
+    """The problem's constants, or an error that says what to give instead."""
+    try:
+        return problem.constants
+    except PolyfedError:
+        raise PolyfedError(f"{method.name}: {wanted} must be given: the theory's value needs a linear model") from None
+
+
+def compact(values: np.ndarray) -> Any:
+    """One number where all clients have the same."""
+    return float(values[0]) if np.all(values == values[0]) else values
+
+
+def check(method: Any) -> None:
+    """The fields of every method on the FLIX objective."""
+    if isinstance(method.alpha, int | float) and not isinstance(method.alpha, bool):
+        checks.number(method, "alpha", 0.0, 1.0)
+    checks.number(method, "plm_tolerance", above=True)
+    if method.plm_epochs is not None:
+        checks.whole(method, "plm_epochs")
+    checks.number(method, "plm_lr", above=True)
+    checks.flag(method, "plm")
+
+
+def warn_above(method: Any, name: str, value: Any, limit: Any, theorem: str) -> None:
+    """Say so where a stepsize is above what a theorem allows."""
+    excess = np.asarray(value) > np.asarray(limit) * (1 + 1e-9)
+    if np.any(excess):
+        first = int(np.argmax(excess)) if np.ndim(excess) else 0
+        shown = float(np.ravel(np.broadcast_to(value, np.shape(excess)))[first])
+        most = float(np.ravel(np.broadcast_to(limit, np.shape(excess)))[first])
+        warnings.warn(
+            f"{method.name}: {name} = {shown:.4g} is above {most:.4g}, the largest that {theorem} allows", stacklevel=2
+        )

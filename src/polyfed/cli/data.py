@@ -1,0 +1,130 @@
+"""The commands `polyfed data list`, `info` and `fetch`."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from polyfed.cli.groups import Commands
+from polyfed.cli.options import AsJson, Change, ConfigFile, err, out
+
+if TYPE_CHECKING:
+    from polyfed.data.sources.fetch import Fetched
+
+data_app = typer.Typer(
+    cls=Commands,
+    help="The data sources, how to get them, and what a config's data looks like.",
+    no_args_is_help=True,
+)
+
+
+@data_app.command("list")
+def data_list(as_json: AsJson = False) -> None:
+    """List the data sources: what each is, whether it is there or what it would take, and its licence."""
+    from polyfed.data.sources.published import data_folder
+
+    rows = _sources()
+    if as_json:
+        print(json.dumps(rows, indent=1))
+        return
+    table = Table(box=None, pad_edge=False)
+    for column in ("source", "what it is", "there?", "licence"):
+        table.add_column(column, style="bold" if column == "source" else "", overflow="fold")
+    for name, row in rows.items():
+        colour = "green" if row["there"] else "yellow"
+        state = escape(row["state"])
+        table.add_row(name, escape(row["what"]), f"[{colour}]{state}[/]" if row["published"] else state, row["licence"])
+    out.print(table)
+    out.print(f"\nPublished files lie in {escape(str(data_folder()))} (POLYFED_DATA).", soft_wrap=True, highlight=False)
+
+
+@data_app.command("fetch")
+def data_fetch(
+    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Datasets, such as mnist or cifar10.")],
+    folder: Annotated[
+        Path | None, typer.Option("--out", "-o", help="The data folder; by default POLYFED_DATA, or the user's cache.")
+    ] = None,
+    base: Annotated[
+        str | None, typer.Option("--from", metavar="URL", help="A mirror that has the files under their names.")
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Download a dataset to the data folder: checked, and resumed where it was cut."""
+    from polyfed.cli.progress import download_bars
+    from polyfed.data.sources.fetch import fetch, find
+
+    for name in names:
+        find(name)  # a misspelt one is refused before the first byte of the others
+    found: dict[str, list[Fetched]] = {}
+    try:
+        with download_bars(err, quiet or as_json) as report:
+            for name in names:
+                found[name] = fetch(name, folder, base=base, report=report)
+    except KeyboardInterrupt:
+        err.print("\nstopped; what came is kept, and the same command goes on from there")
+        raise typer.Exit(130) from None
+    if as_json:
+        listing = {name: [dataclasses.asdict(file) for file in files] for name, files in found.items()}
+        print(json.dumps(listing, indent=1, default=str))
+        return
+    for name, files in found.items():
+        new = [file for file in files if not file.already]
+        what = f"{len(new)} file{'s' if len(new) != 1 else ''} fetched" if new else "was already there"
+        out.print(f"[bold]{escape(name)}[/]: {what}, in {escape(str(files[0].path.parent))}", highlight=False)
+        for file in new:
+            if file.sha256:
+                told = "no checksum of it is known here, so compare if you can"
+                out.print(f"  {escape(file.path.name)}: {file.sha256} ({told})", soft_wrap=True, highlight=False)
+
+
+@data_app.command("info")
+def data_info(
+    config: ConfigFile,
+    change: Change = None,
+    drawing: Annotated[
+        Path | None, typer.Option("--picture", "-p", help="Also draw who has which labels, to an .svg, .png or .pdf.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Describe a config's data: clients, rows, label skew, feature shift; as a picture too."""
+    from polyfed.data import Federation, picture
+    from polyfed.studies.config import read_config
+
+    federation = read_config(config, change or [], data_only=True).federation
+    if not isinstance(federation, Federation):
+        federation.summary()  # says why there is none
+    drawn = None if drawing is None else picture(federation, drawing)
+    summary = federation.summary()
+    if as_json:
+        print(json.dumps(summary.to_dicts(), indent=1))
+        return
+    out.print(escape(str(summary)), highlight=False)
+    for note in federation.notes:
+        out.print(f"note: {escape(note)}", soft_wrap=True, highlight=False)
+    if drawn is not None:
+        out.print(f"\npicture: {escape(str(drawn))}", soft_wrap=True, highlight=False)
+
+
+def _sources() -> dict[str, dict[str, Any]]:
+    """A row per source."""
+    from polyfed.data import sources
+    from polyfed.data.sources.catalogue import DATASETS, EMBEDDED
+
+    rows: dict[str, dict[str, Any]] = {}
+    for name, (what, _) in sources().items():
+        row = {"what": what, "published": name in DATASETS, "there": name in EMBEDDED}
+        row |= {"state": "embedded" if name in EMBEDDED else "your files", "licence": EMBEDDED.get(name, "yours")}
+        if name in DATASETS:
+            dataset = DATASETS[name]
+            missing = dataset.missing()
+            row |= {"there": not missing, "state": dataset.state(), "licence": dataset.licence, "missing": missing}
+            row["megabytes"] = round(dataset.size / 1e6, 1) or None
+        rows[name] = row
+    return rows

@@ -1,0 +1,214 @@
+"""The commands `polyfed deploy ...`: a run across real sites, on Flower."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+
+from polyfed.cli.groups import Commands
+from polyfed.cli.options import Quiet, err, out
+from polyfed.core.errors import PolyfedError
+
+if TYPE_CHECKING:
+    from polyfed.deploy.flower.server_link import Link
+
+deploy_app = typer.Typer(cls=Commands, help="Run an algorithm across real sites, on Flower.", no_args_is_help=True)
+ServerFolder = Annotated[Path, typer.Argument(help="The server's folder, with server.toml.")]
+SiteFolder = Annotated[Path, typer.Argument(help="The site's folder, with site.toml.")]
+LOOK = 0.3
+"""Seconds between looks at a run's progress."""
+
+
+@deploy_app.callback()
+def _installed() -> None:
+    try:
+        import flwr  # noqa: F401  # pyright: ignore[reportUnusedImport]
+    except ImportError:
+        raise PolyfedError("Flower is not installed: pip install 'polyfed[deploy]'") from None
+
+
+@deploy_app.command()
+def init(
+    folder: Annotated[Path, typer.Argument(help="The project's folder, new or empty.")],
+    sites: Annotated[str, typer.Option("--sites", help="The sites' names, or how many.")] = "north,south,west",
+    host: Annotated[str, typer.Option("--host", help="The server's name or address, as sites reach it.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", help="The server's port.", min=1, max=65535)] = 8443,
+    example: Annotated[bool, typer.Option("--example", help="Give every site some made-up rows.")] = False,
+) -> None:
+    """Write a project: a folder for the server and one for each site, with configs, certificates and keys."""
+    from polyfed.deploy.project import make_project
+
+    make_project(folder, _names(sites), host, port, example)
+    out.print(f"{escape(str(folder))}: read README.md there", soft_wrap=True, highlight=False)
+
+
+@deploy_app.command()
+def up(
+    folder: Annotated[Path | None, typer.Argument(help="A project of `polyfed deploy init`; or none.")] = None,
+    sites: Annotated[str, typer.Option("--sites", help="Without a project: the sites' names, or how many.")] = "3",
+    quiet: Quiet = False,
+) -> None:
+    """Start a whole federation on this machine, run it, and stop all of it."""
+    from polyfed.deploy.flower.processes import free_port
+    from polyfed.deploy.flower.server_link import Link
+    from polyfed.deploy.project import make_project
+
+    if folder is None:
+        folder = _fresh(Path("runs/deploy"))
+        make_project(folder, _names(sites), "127.0.0.1", free_port(), example=True)
+    link = Link(folder / "server")
+    say = _say(quiet)
+    with _stopping() as stack:
+        say(f"server: {link.address}, TLS and node authentication on")
+        _enter(stack, link.start())
+        for site in link.federated.sites:
+            stack.callback(_start_site(folder / site, say).stop)
+        _follow(link, link.submit(), say)
+    _end(link, quiet)
+
+
+@deploy_app.command()
+def server(folder: ServerFolder, quiet: Quiet = False) -> None:
+    """Start the server; a run that was under way when it stopped goes on."""
+    from polyfed.deploy.flower.server_link import Link
+
+    link, say = Link(folder), _say(quiet)
+    with _stopping() as stack:
+        child = _enter(stack, link.start())
+        say(f"server: {link.address}, waiting for {', '.join(link.federated.sites)}")
+        if link.unfinished():
+            say("going on with the run that was under way")
+            link.submit()
+        while child.running:
+            time.sleep(LOOK)
+        raise PolyfedError(f"the server ended; its log {child.log} ends with:\n{child.tail()}")
+
+
+@deploy_app.command()
+def site(folder: SiteFolder, quiet: Quiet = False) -> None:
+    """Start a site: its rows and its state stay here."""
+    say = _say(quiet)
+    with _stopping() as stack:
+        node = _start_site(folder, say)
+        stack.callback(node.stop)
+        while True:
+            node.look(say)
+            time.sleep(LOOK)
+
+
+@deploy_app.command()
+def run(folder: ServerFolder, quiet: Quiet = False) -> None:
+    """Start the run of server.toml on a server that is up, or go on with it, and follow it to its end."""
+    from polyfed.deploy.flower.server_link import Link
+
+    link = Link(folder)
+    link.connect()
+    _follow(link, link.submit(), _say(quiet))
+    _end(link, quiet)
+
+
+@deploy_app.command()
+def personalize(
+    published: Annotated[Path, typer.Argument(help="What the run published: runs/NAME/server of the server's folder.")],
+    folder: SiteFolder,
+    steps: Annotated[int | None, typer.Option("--steps", help="Local steps; by default the method's own rule.")] = None,
+) -> None:
+    """Give a new site a model from the published global model and its own rows; nothing leaves it."""
+    from polyfed.cli.personalize import show
+    from polyfed.deploy.new_site import join
+    from polyfed.deploy.settings import site_settings
+
+    settings = site_settings(folder)
+    found = join(published, settings.site().federation, steps)
+    show(found, found.save(settings.folder / "models" / "newcomer"))
+
+
+def _names(sites: str) -> list[str]:
+    """Names with commas between them, or a number of sites."""
+    if sites.isdecimal():
+        return [f"site-{number + 1}" for number in range(int(sites))]
+    return [name.strip() for name in sites.split(",")]
+
+
+def _fresh(folder: Path) -> Path:
+    """The folder, or the next one that is not there yet."""
+    number = 1
+    while (found := folder.with_name(f"{folder.name}-{number}")).exists():
+        number += 1
+    return found
+
+
+def _say(quiet: bool) -> Callable[[str], None]:
+    logging.getLogger("polyfed").setLevel(logging.WARNING)
+    return lambda text: None if quiet else out.print(escape(text), soft_wrap=True, highlight=False)
+
+
+def _start_site(folder: Path, say: Callable[[str], None]) -> Any:
+    from polyfed.deploy.flower.supernode import Node
+    from polyfed.deploy.settings import site_settings
+
+    settings = site_settings(folder)
+    node = Node(settings)
+    rows = int(node.process.site.federation.train.sizes[0])
+    say(f"site '{settings.name}': {rows} training rows, server {settings.server}")
+    return node
+
+
+def _enter(stack: ExitStack, child: Any) -> Any:
+    return stack.enter_context(child)
+
+
+def _follow(link: Link, number: int, say: Callable[[str], None]) -> None:
+    """Tell the rounds as they end, until the run does."""
+    begun, seen = time.monotonic(), len(link.progress())
+    looked = time.monotonic()
+    while True:
+        rows = link.progress()
+        for row in rows[seen:]:
+            spent = time.monotonic() - begun
+            private = row.get("epsilon")
+            told = "" if private is None else f", epsilon {private:.3g} at delta {row['delta']:g}"
+            say(f"round {row['round']} of {row['of']}: {', '.join(row['sites'])} ({spent:.0f} s){told}")
+        seen = len(rows)
+        if not link.unfinished() or time.monotonic() > looked + 10:
+            status = link.status(number)
+            if status.startswith("finished"):
+                if status != "finished:completed":
+                    why = link.run_folder / "stopped.txt"
+                    raise PolyfedError(why.read_text().strip() if why.exists() else f"the run ended: {status}")
+                return
+            looked = time.monotonic()
+        time.sleep(LOOK)
+
+
+def _end(link: Link, quiet: bool) -> None:
+    if not quiet:
+        out.print(f"published: {escape(str(link.run_folder / 'server'))}", soft_wrap=True, highlight=False)
+
+
+@contextmanager
+def _stopping() -> Iterator[ExitStack]:
+    """Within it, SIGTERM and a closed terminal end the command as Ctrl-C does: all that it started is stopped."""
+
+    def end(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is threading.main_thread():
+        for name in ("SIGTERM", "SIGHUP"):
+            if hasattr(signal, name):
+                signal.signal(getattr(signal, name), end)
+    try:
+        with ExitStack() as stack:
+            yield stack
+    except KeyboardInterrupt:
+        err.print("\nstopped", highlight=False)
+        raise typer.Exit(130) from None

@@ -1,0 +1,72 @@
+"""The command `polyfed tune`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from polyfed.cli.options import AsJson, Change, ConfigFile, Overwrite, Quiet, Resume, err, out
+from polyfed.core.errors import PolyfedError
+
+if TYPE_CHECKING:
+    from polyfed.studies.tuning import Tuning
+
+
+def tune(
+    config: ConfigFile,
+    change: Change = None,
+    folder: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Where the outcome goes; by default runs/NAME-tuning.")
+    ] = None,
+    resume: Resume = False,
+    overwrite: Overwrite = False,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Search hyper-parameters, as many candidates for every method, chosen by validation rows alone."""
+    from polyfed.cli.progress import candidate_bars
+    from polyfed.studies.config import read_config
+    from polyfed.studies.tuning import tune as search
+    from polyfed.studies.tuning.search import JOURNAL
+
+    settings = read_config(config, change or [])
+    place = folder or Path("runs") / f"{config.stem}-tuning"
+    if (place / JOURNAL).exists() and not (resume or overwrite):
+        raise PolyfedError(f"{place}: there is a search already; use --resume, --overwrite or another --out")
+    with candidate_bars(err, quiet or as_json) as progress:
+        found = search(settings, folder=place, resume=resume, progress=progress)
+    if as_json:
+        print(json.dumps({"folder": str(place), "metric": found.metric, "candidates": found.rows}, indent=1))
+    elif not quiet:
+        _show(found, place)
+
+
+def _show(found: Tuning, place: Path) -> None:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column("method", style="bold")
+    for column in ("candidates", "diverged", f"validation {found.metric}"):
+        table.add_column(column, justify="right")
+    table.add_column("winner")
+    for label in found.methods:
+        best, trials = found.winner(label), found.of(label)
+        values = {} if best is None else best.values
+        words = ", ".join(f"{name} = {_shown(value)}" for name, value in values.items()) or "as it is"
+        score = "-" if best is None or best.score is None else f"{best.score:.4g}"
+        lost = sum(trial.diverged for trial in trials)
+        table.add_row(escape(label), str(len(trials)), str(lost), score, escape(words))
+    out.print(table)
+    for label in found.methods:
+        for edge in found.edges(label):
+            out.print(f"[yellow]{escape(label)}[/]: {escape(edge)}, so that the best may lie beyond", highlight=False)
+    out.print(f"[dim]mean {found.metric} over clients of the models they deploy, at the last round[/]")
+    out.print(f"all candidates: {escape(str(place / 'tuning.csv'))}", soft_wrap=True, highlight=False)
+    out.print(f"the winners: polyfed compare {escape(str(place / 'best.toml'))}", soft_wrap=True, highlight=False)
+
+
+def _shown(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)

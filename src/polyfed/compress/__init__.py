@@ -1,0 +1,1 @@
+"""Compressors: what a client sends in place of a vector."""

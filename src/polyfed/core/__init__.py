@@ -1,0 +1,1 @@
+"""What every other floor stands on: errors, trees, randomness, schedules, files, and the process's set-up."""

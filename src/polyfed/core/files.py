@@ -1,0 +1,37 @@
+"""Files that are written in one piece: a reader finds the old one or the new one, never half of it."""
+
+from __future__ import annotations
+
+import csv
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+
+def write_text(path: Path, text: str) -> None:
+    part = path.with_name(f".{path.name}.part")
+    part.write_text(text)
+    os.replace(part, path)
+
+
+def write_csv(path: Path, rows: list[dict[str, Any]]) -> None:
+    """A line per row, the first row's keys as the heading."""
+    part = path.with_name(f".{path.name}.part")
+    with part.open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    os.replace(part, path)
+
+
+def as_toml(table: dict[str, Any]) -> str:
+    """A config as text. The library that writes it is imported here: most programs write none."""
+    import tomlkit
+
+    return tomlkit.dumps(table)
+
+
+def slug(label: str) -> str:
+    """A label as the name of a file or a folder."""
+    return re.sub(r"[^a-z0-9]+", "-", label.lower()).strip("-") or "method"

@@ -1,0 +1,93 @@
+"""A population in .npy files that lie in a folder: only the rows of the clients that are asked for are ever read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from polyfed.core.errors import PolyfedError
+from polyfed.data.federation import PathLike
+from polyfed.data.options import existing_path
+from polyfed.data.population import Population
+
+BLOCK = 1 << 22
+"""The labels that are looked at together where their number is not given."""
+
+
+class RowFile:
+    """The rows of an .npy file, read piece by piece: what was read does not stay in the process's memory."""
+
+    def __init__(self, path: Path) -> None:
+        try:
+            found = np.load(path, mmap_mode="r", allow_pickle=False)
+        except FileNotFoundError:
+            raise PolyfedError(f"{path}: no such file; expected x.npy, y.npy and offsets.npy") from None
+        except (OSError, ValueError, EOFError) as error:
+            reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+            raise PolyfedError(f"{path}: cannot be read as an .npy file of plain numbers ({reason})") from None
+        if not isinstance(found, np.memmap) or not found.ndim or not found.flags.c_contiguous:
+            raise PolyfedError(f"{path}: expected one array in C order, with an axis of rows")
+        self.path, self.dtype, self._start = path, found.dtype, int(found.offset)
+        self.shape = found.shape
+        self._row = int(np.prod(found.shape[1:]))
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def read(self, first: int, stop: int) -> np.ndarray:
+        """Rows first..stop-1."""
+        count, offset = (stop - first) * self._row, first * self._row * self.dtype.itemsize
+        rows = np.fromfile(self.path, self.dtype, count, offset=self._start + offset)
+        if len(rows) != count:
+            raise PolyfedError(f"{self.path}: ends before row {stop - 1}, which its header promises")
+        return rows.reshape(stop - first, *self.shape[1:])
+
+
+def from_npy(path: PathLike, *, classes: int | None, **shares: Any) -> Population:
+    """See `Population.from_npy`."""
+    folder = existing_path("path", path)
+    x, y = RowFile(folder / "x.npy"), RowFile(folder / "y.npy")
+    ends = RowFile(folder / "offsets.npy")
+    offsets = ends.read(0, len(ends))
+    if offsets.ndim != 1 or offsets.dtype.kind not in "iu" or len(offsets) < 2 or offsets[0] != 0:
+        raise PolyfedError(f"{ends.path}: expected whole numbers, from 0 to the number of rows")
+    offsets = offsets.astype(np.int64)
+    if (np.diff(offsets) < 0).any() or not offsets[-1] == len(x) == len(y):
+        raise PolyfedError(
+            f"{ends.path}: must grow to the number of rows, found a last offset of {offsets[-1]} for {len(x)} rows of "
+            f"x.npy and {len(y)} of y.npy"
+        )
+
+    def rows(client: int) -> tuple[np.ndarray, np.ndarray]:
+        place = int(offsets[client]), int(offsets[client + 1])
+        return x.read(*place), y.read(*place)
+
+    try:
+        return Population(
+            rows,
+            np.diff(offsets),
+            classes=_classes(y) if classes is None else classes,
+            names=_names(folder / "clients.txt"),
+            source={"name": "npy", "path": str(path), "classes": classes, **shares},
+            **shares,
+        )
+    except PolyfedError as error:
+        raise PolyfedError(f"{folder}: {error}") from None
+
+
+def _classes(y: RowFile) -> int | None:
+    """The largest label + 1; None for real numbers and for labels -1 and +1."""
+    if y.dtype.kind not in "iub":
+        return None
+    blocks = (y.read(first, min(first + BLOCK, len(y))) for first in range(0, len(y), BLOCK))
+    ends = [(int(block.min()), int(block.max())) for block in blocks if block.size]
+    return None if min(ends)[0] < 0 else max(last for _, last in ends) + 1
+
+
+def _names(path: Path) -> tuple[str, ...] | None:
+    try:
+        return tuple(path.read_text().splitlines()) if path.exists() else None
+    except (OSError, UnicodeDecodeError) as error:
+        raise PolyfedError(f"{path}: cannot be read: {error}") from None

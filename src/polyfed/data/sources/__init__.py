@@ -1,0 +1,1 @@
+"""What makes or fetches a dataset."""

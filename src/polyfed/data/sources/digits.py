@@ -1,0 +1,51 @@
+"""scikit-learn's digits: 1797 images of 8 x 8 pixels, embedded, split over clients by any partition."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from polyfed.data.federation import Federation
+from polyfed.data.options import check_options, integer, option_names
+from polyfed.data.partitions import partition as apply_partition
+from polyfed.data.partitions import scheme_options
+
+# Skewed enough that clients differ, with enough rows for each of them to be tested on.
+DEFAULTS: dict[str, dict[str, Any]] = {
+    "dirichlet": {"concentration": 0.3, "min_size": 20},
+    "classes_per_client": {"k": 2},
+    "power_law": {"exponent": 1.1, "classes": 2},
+}
+
+
+def digits(
+    partition: str = "dirichlet",
+    clients: int = 20,
+    seed: int = 0,
+    validation: float = 0.1,
+    test: float = 0.2,
+    **options: Any,
+) -> Federation:
+    """Handwritten digits, 64 features in [0, 1] (float32), 10 classes; `options` go to the partition."""
+    known = option_names(digits)[0] | scheme_options(partition)[0]
+    check_options(f"digits with partition {partition!r}", options, known, set())
+    integer("clients", clients, 1)
+    from sklearn.datasets import load_digits
+
+    x, y = load_digits(return_X_y=True)
+    options = {**DEFAULTS.get(partition, {}), **options}
+    shares = {"validation": validation, "test": test}
+    source = {"name": "digits", "partition": partition, "clients": clients, "seed": seed, **shares, **options}
+    source.pop("values", None)  # one per row: data, not a parameter
+    return apply_partition(
+        (np.asarray(x) / 16).astype(np.float32),
+        np.asarray(y, dtype=np.int32),
+        partition,
+        clients,
+        seed,
+        **shares,
+        num_classes=10,
+        source=source,
+        **options,
+    )

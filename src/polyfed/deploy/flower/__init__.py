@@ -1,0 +1,1 @@
+"""Flower's processes, and ours beside them."""

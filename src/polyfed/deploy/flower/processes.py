@@ -1,0 +1,151 @@
+"""Flower's programs as children of this process: each in a session of its own, none outlives us."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from polyfed.core.errors import PolyfedError
+
+LOOPBACK = "127.0.0.1"
+ENDS_WITH_PARENT = (
+    [
+        sys.executable,
+        "-ISc",
+        "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 9); os.execv(sys.argv[1], sys.argv[1:])",
+    ]
+    if sys.platform == "linux"
+    else []
+)
+"""Before a command on Linux: the kernel ends it (signal 9) when its parent dies, however that happens."""
+GRACE = 5.0
+"""The seconds that a child has to end by itself."""
+
+
+def environment(home: Path, **more: str) -> dict[str, str]:
+    """The environment of Flower's programs: nothing is reported or looked up elsewhere, tasks are looked for often."""
+    programs = Path(sys.executable).parent
+    return {
+        **os.environ,
+        "PATH": f"{programs}{os.pathsep}{os.environ.get('PATH', '')}",
+        "FLWR_HOME": str(home),
+        "FLWR_TELEMETRY_ENABLED": "0",
+        "FLWR_DISABLE_UPDATE_CHECK": "1",
+        "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1",
+        **more,
+    }
+
+
+class Child:
+    """A program, with its output in a file; its own children end with it."""
+
+    def __init__(self, command: Sequence[str], env: dict[str, str], log: Path) -> None:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        program = Path(sys.executable).parent / command[0]
+        if not program.exists():
+            raise PolyfedError(f"{command[0]} is not installed: pip install 'polyfed[deploy]'")
+        self.log = log
+        with log.open("ab") as file:
+            self._process = subprocess.Popen(
+                [*ENDS_WITH_PARENT, str(program), *command[1:]],
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        return self._process.poll() is None
+
+    def wait(self, timeout: float | None = None) -> int | None:
+        """The exit status; None if it still runs."""
+        with suppress(subprocess.TimeoutExpired):
+            return self._process.wait(timeout)
+        return None
+
+    def stop(self) -> None:
+        """End the program and all that it started."""
+        for how, patience in ((signal.SIGTERM, GRACE), (signal.SIGKILL, GRACE)):
+            with suppress(ProcessLookupError):
+                os.killpg(self.pid, how)
+            self.wait(patience)
+            if not self.running and not _group_alive(self.pid):
+                return
+
+    def kill(self) -> None:
+        """End it as a power cut would."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
+        self.wait(GRACE)
+
+    def tail(self, lines: int = 8) -> str:
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+
+    def __enter__(self) -> Child:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.stop()
+
+
+def call(command: Sequence[str], env: dict[str, str], timeout: float = 120.0) -> str:
+    """Run one of Flower's commands to its end; its output."""
+    program = str(Path(sys.executable).parent / command[0])
+    try:
+        done = subprocess.run(
+            [program, *command[1:]],
+            env=env,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+    except FileNotFoundError:
+        raise PolyfedError(f"{command[0]} is not installed: pip install 'polyfed[deploy]'") from None
+    except subprocess.TimeoutExpired:
+        raise PolyfedError(f"`{' '.join(command[:3])}` did not end within {timeout:g} seconds") from None
+    if done.returncode:
+        raise PolyfedError(f"`{' '.join(command[:3])}` failed: {(done.stderr or done.stdout).strip()[-400:]}")
+    return done.stdout
+
+
+def free_port() -> int:
+    """A port on this machine that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind((LOOPBACK, 0))
+        return probe.getsockname()[1]
+
+
+def await_port(child: Child, host: str, port: int, timeout: float = 60.0) -> None:
+    """Wait until the child listens."""
+    end = time.monotonic() + timeout
+    while time.monotonic() < end:
+        if not child.running:
+            raise PolyfedError(f"the server did not start; its log {child.log} ends with:\n{child.tail()}")
+        with suppress(OSError), socket.create_connection((host, port), timeout=1.0):
+            return
+        time.sleep(0.1)
+    raise PolyfedError(f"the server does not listen on {host}:{port} after {timeout:g} seconds, see {child.log}")
+
+
+def _group_alive(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except (ProcessLookupError, PermissionError):
+        return False
+    return True

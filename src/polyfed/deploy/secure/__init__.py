@@ -1,0 +1,1 @@
+"""Sums whose terms nobody sees."""

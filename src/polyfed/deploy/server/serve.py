@@ -1,0 +1,86 @@
+"""What Flower's server process does: one plan over its grid, with checkpoints in the server's folder."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from math import isfinite
+from pathlib import Path
+
+from flwr.serverapp import Grid
+
+from polyfed.core.errors import PolyfedError
+from polyfed.core.files import write_text
+from polyfed.deploy.protocol.rules import Ledger
+from polyfed.deploy.server.coordinator import Coordinator
+from polyfed.deploy.settings import server_settings
+
+FOLDER = "POLYFED_SERVER_FOLDER"
+"""The environment's name for the server's folder."""
+CURRENT = "current.json"
+"""The settings of a run that has not ended: who starts the server again goes on with it."""
+
+
+def serve(grid: Grid, settings: str) -> None:
+    """Run the plan that `settings` (JSON) describes, or go on with it."""
+    _end_with(os.getppid())
+    folder = Path(os.environ[FOLDER])
+    log = logging.getLogger("polyfed")
+    log.setLevel(logging.INFO)
+    log.addHandler(logging.StreamHandler(sys.stdout))
+    _, plan, conduct = server_settings(json.loads(settings), "server.toml")
+    place = folder / "runs" / plan.run
+    place.mkdir(parents=True, exist_ok=True)
+    write_text(folder / CURRENT, settings)
+    progress = place / "progress.jsonl"
+
+    def tell(ledger: Ledger, sites: list[str]) -> None:
+        line = {"round": ledger.round, "of": plan.rounds, "sites": sites, "bits_up": ledger.bits_up}
+        line |= {"bits_down": ledger.bits_down, "seconds": ledger.seconds}
+        if plan.privacy is not None and ledger.epsilon is not None:
+            line |= {"epsilon": ledger.epsilon if isfinite(ledger.epsilon) else None, "delta": plan.privacy.delta}
+        with progress.open("a") as file:
+            file.write(json.dumps(line) + "\n")
+        log.info("round %d of %d: %s", ledger.round, plan.rounds, ", ".join(sites))
+
+    try:
+        with _alone(place / "lock"):
+            Coordinator(plan, grid, place, conduct, tell).run()
+    except PolyfedError as error:
+        (folder / CURRENT).unlink(missing_ok=True)
+        (place / "stopped.txt").write_text(f"{error}\n")
+        log.error("%s", error)
+        raise
+    (place / "stopped.txt").unlink(missing_ok=True)
+    (folder / CURRENT).unlink(missing_ok=True)
+    log.info("the run '%s' is complete", plan.run)
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """Within it, no other process has this run: one that a killed server left behind is waited for."""
+    try:
+        import fcntl
+    except ImportError:  # not on Windows
+        yield
+        return
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _end_with(parent: int) -> None:
+    """End this process when its parent is gone: without a server it can only wait, and would keep the run's lock."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.2)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()

@@ -1,0 +1,135 @@
+"""A site's side of the round: what the engine does for one client, with this site's rows and nobody else's."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from polyfed.algorithms.contract import Algorithm, Server, State
+from polyfed.core import trees
+from polyfed.core.precision import narrow_type
+from polyfed.core.trees import Tree
+from polyfed.data import Federation
+from polyfed.deploy.protocol.terms import Terms, architecture
+from polyfed.engine.devices.layout import layout
+from polyfed.engine.measure import deployed
+from polyfed.engine.participation import sampling
+from polyfed.engine.privacy.mechanism import Privacy
+from polyfed.engine.programs import Programs, resident
+from polyfed.engine.round.records import Contribution, Data, contribution
+from polyfed.engine.simulation import Metrics, as_metrics, as_traced
+from polyfed.problem.problem import Problem, precision
+from polyfed.studies.newcomers.fitting import fitted
+
+ONLY = 0
+"""The place of the site in its own federation of one."""
+
+
+class Done(NamedTuple):
+    """A round's local work: what is to be sent, whether it is finite, and the state if the server counts it."""
+
+    sent: Contribution
+    sealed: Any
+    good: bool
+    state: State
+
+
+class SiteWork:
+    """The programs of one site under one run's terms."""
+
+    def __init__(self, federation: Federation, terms: Terms) -> None:
+        loss = terms.problem["loss"]
+        own = fitted(federation, terms.kind, loss)
+        self.terms = terms
+        self.problem = Problem(own, architecture(terms.problem), loss, terms.problem.get("l2", 0.0))
+        with precision(terms.dtype):
+            self.method = as_traced(terms.method)
+            place = layout(1, 1)
+            privacy = None if terms.clip is None else Privacy(terms.clip, noise=0.0)  # the noise is the server's
+            data, splits = resident(self.problem, place, terms.seed, in_blocks=False)
+            narrow = narrow_type(terms.compute, terms.dtype)
+            self.programs = Programs(
+                self.problem, self.method, place, sampling(1.0, 1), 1, data, splits, narrow, privacy
+            )
+            bounds = self.programs.round.longest
+            self.programs.round = replace(self.programs.round, longest=bounds._replace(train=terms.longest))
+            params = self.problem.init(terms.init, terms.seed)
+            self.start = _numpy(self.method.init_client(params))
+            server = jax.eval_shape(self.method.init_server, params)
+            self.server = _zeros(server)
+            """a server's state, in shape and type"""
+            self.broadcast = _zeros(jax.eval_shape(self.method.broadcast, server))
+            """what a server sends, in shape and type"""
+        self._local, self._absorbed, self._personal = map(jax.jit, (self._one, self._hand, self._deployed))
+
+    def prepared(self) -> State:
+        """The state before round 1: what the site does alone."""
+        if self.method.prepare is None:
+            return self.start
+        with precision(self.terms.dtype):
+            return _numpy(jax.jit(self._alone)(self.method, self.programs.data, self.start))
+
+    def local(self, broadcast: Tree, state: State, number: int) -> Done:
+        """The local work of a round; `state` stays as it is until the server counts the upload."""
+        with precision(self.terms.dtype):
+            sent, sealed, good, new = self._local(self.method, self.programs.data, broadcast, state, jnp.int32(number))
+            return Done(jax.device_get(sent), sealed, bool(good), _numpy(new))
+
+    def absorbed(self, broadcast: Tree, state: State, number: int) -> State:
+        """The state after the server's broadcast that ended round `number`."""
+        if self.method.absorb is None:
+            return state
+        with precision(self.terms.dtype):
+            return _numpy(self._absorbed(self.method, self.programs.data, broadcast, state, jnp.int32(number)))
+
+    def personal(self, server: Server, state: State) -> Tree:
+        """The model that this site deploys."""
+        with precision(self.terms.dtype):
+            return _numpy(self._personal(self.method, self.programs.data, server, state))
+
+    def metrics(self, server: Server, state: State) -> dict[str, dict[str, dict[str, float]]]:
+        """{model: {split: {metric: value}}} of this site."""
+        with precision(self.terms.dtype):
+            found = self.programs.measure(self.programs.everywhere(server), self._clients, self._stacked(state))
+            metrics: Metrics = as_metrics(jax.device_get(found), self.problem, 1)
+        return {
+            model: {split: {name: float(v[ONLY]) for name, v in values.items()} for split, values in splits.items()}
+            for model, splits in metrics.items()
+        }
+
+    def _one(
+        self, method: Algorithm, data: Data, broadcast: Tree, state: State, number: jax.Array
+    ) -> tuple[Contribution, Any, jax.Array, State]:
+        upload, new = self.programs.round.one(method, broadcast, data, number, jnp.int32(ONLY), state)
+        sent = contribution(upload)
+        good = trees.finite((sent.values, sent.weight, new))
+        return sent, upload.sealed, good, trees.where(good, new, state)
+
+    def _alone(self, method: Algorithm, data: Data, state: State) -> State:
+        return self.programs.round.prepared(method, data, jnp.int32(ONLY), state)
+
+    def _hand(self, method: Algorithm, data: Data, broadcast: Tree, state: State, number: jax.Array) -> State:
+        new = self.programs.round.absorbed(method, broadcast, data, number, jnp.int32(ONLY), state)
+        return trees.where(trees.finite(new), new, state)
+
+    def _deployed(self, method: Algorithm, data: Data, server: Server, state: State) -> Tree:
+        return deployed(self.programs.round, method, server, state, jnp.int32(ONLY), data)
+
+    @property
+    def _clients(self) -> jax.Array:
+        return self.programs.placed(np.zeros(1, np.int32))
+
+    def _stacked(self, state: State) -> State:
+        return jax.tree.map(lambda leaf: self.programs.placed(np.asarray(leaf)[None]), state)
+
+
+def _numpy(tree: Tree) -> Tree:
+    return jax.tree.map(np.asarray, tree)
+
+
+def _zeros(shapes: Tree) -> Tree:
+    return jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes)

@@ -1,0 +1,1 @@
+"""Checkpoints, and trees of arrays as files."""

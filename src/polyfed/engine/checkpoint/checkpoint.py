@@ -1,0 +1,163 @@
+"""Checkpoints: safetensors and JSON, never pickle; a checkpoint is either there in full or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import tempfile
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError
+
+from polyfed.core.errors import PolyfedError
+from polyfed.core.trees import Tree
+from polyfed.engine import hosts
+from polyfed.engine.checkpoint.tensors import blank_rows, load_rows, load_tree, save_rows, save_tree
+
+FORMAT = 3
+NAME = re.compile(r"round-(\d{9})")
+
+
+SHARED = ("server", "clients", "excluded", "shares")
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A federation between two rounds, apart from counters."""
+
+    server: Tree
+    clients: np.ndarray
+    """those that were ever stored: whose states differ from the start"""
+    excluded: np.ndarray
+    """per one of them: how often its update was not finite"""
+    shares: np.ndarray
+    """per one of them: its share of the server's averages, summed over the rounds"""
+    rows: Iterable[Tree]
+    """their states in the same order, in blocks: a leading client axis on each array"""
+
+
+def save(folder: Path, round: int, state: Snapshot, meta: dict[str, Any]) -> Path:
+    """Write `folder/round-N`, then drop older ones. The new one appears by a rename, after all of it is on the disk.
+
+    Process 0 writes it; the others only send it their clients' rows, block by block.
+    """
+    target = folder / f"round-{round:09d}"
+    if not hosts.is_first():
+        if not hosts.agreed(target.exists):
+            deque(state.rows, maxlen=0)
+        return target
+    folder.mkdir(parents=True, exist_ok=True)
+    if hosts.agreed(target.exists):
+        return target
+    work = Path(tempfile.mkdtemp(prefix=".writing-", dir=folder))
+    try:
+        shared = {name: getattr(state, name) for name in SHARED}
+        save_tree(work / "state.safetensors", shared)
+        save_rows(work / "clients.safetensors", state.rows, len(state.clients))
+        (work / "meta.json").write_text(json.dumps({"format": FORMAT, "stored": len(state.clients), **meta}, indent=1))
+        for file in (*work.iterdir(), work):
+            _sync(file)
+        work.rename(target)
+        _sync(folder)
+    except BaseException:
+        shutil.rmtree(work, ignore_errors=True)
+        raise
+    for old in [
+        path for path in folder.iterdir() if path != target and (NAME.fullmatch(path.name) or _left_over(path))
+    ]:
+        shutil.rmtree(old, ignore_errors=True)
+    return target
+
+
+def clear(folder: Path) -> None:
+    """Remove the checkpoints of an earlier run."""
+    if not hosts.is_first():
+        return
+    for path in list(folder.iterdir()) if folder.is_dir() else []:
+        if NAME.fullmatch(path.name) or _left_over(path):
+            shutil.rmtree(path)
+
+
+def latest(folder: Path) -> Path | None:
+    """The newest checkpoint in a folder of process 0; None where there is none."""
+    name = hosts.agreed(lambda: _latest(folder))
+    return None if name is None else folder / name
+
+
+def _latest(folder: Path) -> str | None:
+    found = sorted(path for path in folder.iterdir() if NAME.fullmatch(path.name)) if folder.is_dir() else []
+    return found[-1].name if found else None
+
+
+def load(path: Path, server: Tree, start: Tree) -> tuple[Snapshot, dict[str, Any]]:
+    """The state, with a server and states of clients like those given, and the meta data.
+
+    Process 0 reads them and sends them to the others, the rows block by block.
+    """
+    found: list[Snapshot] = []
+
+    def read() -> dict[str, Any]:
+        try:
+            meta = json.loads((path / "meta.json").read_text())
+            if meta.get("format") != FORMAT:
+                raise PolyfedError(f"{path}: checkpoint format {meta.get('format')!r}, this version reads {FORMAT}")
+            shared = load_tree(path / "state.safetensors", _like(server, meta["stored"]))
+            rows = load_rows(path / "clients.safetensors", start, meta["stored"])
+            first = list(islice(rows, 1))  # which also looks at the file's head
+            found.append(Snapshot(**shared, rows=chain(first, rows)))
+            return meta
+        except (OSError, KeyError, json.JSONDecodeError, SafetensorError) as error:
+            raise PolyfedError(f"{path}: this checkpoint cannot be read: {error}") from None
+
+    meta = hosts.agreed(read)
+    if not found:
+        like = _like(server, meta["stored"])
+        found.append(Snapshot(**like, rows=blank_rows(start, meta["stored"])))
+    shared = hosts.sent({name: getattr(found[0], name) for name in SHARED})
+    return Snapshot(**shared, rows=map(hosts.sent, found[0].rows)), meta
+
+
+def _like(server: Tree, stored: int) -> dict[str, Any]:
+    """Arrays of the shapes of a checkpoint's shared part."""
+    whole, real = np.zeros(stored, np.int32), np.zeros(stored)
+    return {"server": server, "clients": whole, "excluded": whole, "shares": real}
+
+
+def refuse_other(path: Path, found: dict[str, Any], expected: dict[str, Any]) -> None:
+    """Refuse a checkpoint of another run, naming the first thing that differs."""
+    for key in sorted(set(found) | set(expected)):
+        if found.get(key) != expected.get(key):
+            raise PolyfedError(
+                f"{path}: this checkpoint is of another run: {key} was {_brief(found.get(key))}, now it is "
+                f"{_brief(expected.get(key))}"
+            )
+
+
+def kept_rows(rows: list[dict[str, Any]], eval_every: int, rounds: int) -> list[dict[str, Any]]:
+    """A history to go on from: without the last row of a shorter run, which a longer one would not have measured."""
+    return [row for row in rows if row["round"] % eval_every == 0 or row["round"] == rounds]
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _left_over(path: Path) -> bool:
+    return path.name.startswith(".writing-")
+
+
+def _brief(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) < 60 else text[:57] + "..."

@@ -1,0 +1,1 @@
+"""The devices, and how many clients each takes at a time."""

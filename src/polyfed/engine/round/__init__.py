@@ -1,0 +1,1 @@
+"""The round, written once, for every algorithm."""

@@ -1,0 +1,1 @@
+"""Where clients' states are between rounds: on the devices, or outside them."""

@@ -1,0 +1,204 @@
+"""A federation whose clients' states live on the devices: any number of rounds is one call of one program."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import numpy as np
+
+from polyfed.algorithms.contract import Server, State
+from polyfed.core import trees
+from polyfed.core.trees import Tree
+from polyfed.engine import hosts
+from polyfed.engine.checkpoint.checkpoint import Snapshot
+from polyfed.engine.measure import FineTune
+from polyfed.engine.programs import Programs
+from polyfed.engine.round.records import Carry, Tally
+
+SENT_BYTES = 64 << 20
+"""The most that one exchange of clients' states between processes takes."""
+
+
+class Counts(NamedTuple):
+    """What happened in a stretch of rounds: a `Tally` of all devices, as plain numbers."""
+
+    participants: int
+    newcomers: int
+    iterations: int
+    bits: int
+    empty: int
+
+    @classmethod
+    def of(cls, tally: Tally) -> Counts:
+        return cls(**{name: int(value) for name, value in tally._asdict().items() if name != "shares"})
+
+    def plus(self, other: Counts) -> Counts:
+        return Counts(*(a + b for a, b in zip(self, other, strict=True)))
+
+
+class Residence(Protocol):
+    """Where the server's and the clients' states are between rounds."""
+
+    @property
+    def server(self) -> Server: ...
+
+    @property
+    def excluded(self) -> dict[int, int]:
+        """How often a client's update was not finite, of those with any."""
+        ...
+
+    @property
+    def shares(self) -> np.ndarray:
+        """Each client's share of the server's averages, summed over the rounds."""
+        ...
+
+    def prepare(self) -> None:
+        """What clients do alone before round 1."""
+
+    def advance(self, first: int, count: int) -> Counts:
+        """Run `count` rounds from round `first` on."""
+        ...
+
+    def measure(self, clients: np.ndarray, finetune: FineTune | None, on_test: bool) -> Any:
+        """{model: {split: metrics, an entry for each of these clients}}."""
+
+    def own_share(self, clients: np.ndarray) -> np.ndarray: ...
+
+    def state(self, client: int) -> State:
+        """One client's state."""
+
+    def personal(self, clients: np.ndarray) -> Iterator[Tree]:
+        """These clients' deployed models, in blocks of clients in their order."""
+        ...
+
+    def states(self) -> State:
+        """Every client's state, a leading client axis on each array."""
+
+    def rows(self) -> tuple[np.ndarray, Iterable[State]]:
+        """The clients whose states differ from the start, and those states in blocks, in the same order."""
+        ...
+
+    def restore(self, state: Snapshot) -> None:
+        """Put everything to where it was left off."""
+
+
+class Resident:
+    """Each device owns a block of clients."""
+
+    def __init__(self, programs: Programs, server: Server, start: State) -> None:
+        self.programs, self.layout = programs, programs.layout
+        self._start = start
+        excluded = np.zeros(self.layout.population, np.int32)
+        self.shares = np.zeros(self.layout.population)
+        everyone = np.arange(self.layout.here.start, self.layout.here.stop, dtype=np.int32)
+        self._everyone = programs.placed(np.minimum(everyone, self.layout.population - 1))
+        self._carry = self._placed(server, self._stacked(start), excluded)
+
+    @property
+    def server(self) -> Server:
+        return self._carry.server
+
+    @property
+    def excluded(self) -> dict[int, int]:
+        counts = np.asarray(self._carry.excluded)
+        return {int(client): int(counts[client]) for client in np.flatnonzero(counts)}
+
+    @property
+    def carry(self) -> Carry:
+        """All that the rounds read and write, on the host: what `settle` takes."""
+        return jax.device_get(self._carry)
+
+    def settle(self, carry: Carry) -> None:
+        """Go on from there."""
+        self._carry = self._placed(carry.server, carry.clients, np.asarray(carry.excluded))
+
+    def prepare(self) -> None:
+        if self.programs.method.prepare is not None:
+            states = self.programs.prepare(self._everyone, self._carry.clients)
+            self._carry = self._carry._replace(clients=states)
+
+    def advance(self, first: int, count: int) -> Counts:
+        self._carry = jax.block_until_ready(self.programs.advance(self._carry, first, count))
+        tally = jax.device_get(self._carry.tally)
+        self.shares += np.asarray(tally.shares)
+        return Counts.of(tally)
+
+    def measure(self, clients: np.ndarray, finetune: FineTune | None, on_test: bool) -> Any:
+        here, states, real = self._of(clients)
+        return self._fetched(self.programs.measure(self.server, here, states, finetune, on_test), real)
+
+    def own_share(self, clients: np.ndarray) -> np.ndarray:
+        here, states, real = self._of(clients)
+        return self._fetched(self.programs.own_share(here, states), real)
+
+    def state(self, client: int) -> State:
+        if self.layout.hosts == 1:
+            return jax.tree.map(lambda leaf: leaf[client], self._carry.clients)
+        owner, place = divmod(client, self.layout.host_rows)
+        return hosts.sent(jax.tree.map(lambda leaf: self.layout.local(leaf)[place], self._carry.clients), owner)
+
+    def personal(self, clients: np.ndarray) -> Iterator[Tree]:
+        here, states, real = self._of(clients)
+        return self._blocks(self.programs.personal(self.server, here, states), real)
+
+    def states(self) -> State:
+        return self._fetched(self._carry.clients, self._real)
+
+    def rows(self) -> tuple[np.ndarray, Iterable[State]]:
+        everyone, states = np.arange(self.layout.population, dtype=np.int32), self._carry.clients
+        return everyone, [self.states()] if self.layout.hosts == 1 else self._blocks(states, self._real)
+
+    def restore(self, state: Snapshot) -> None:
+        states = jax.tree.map(np.array, self._stacked(self._start))
+        done = 0
+        for block in state.rows:
+            count = trees.length(block)
+            clients = state.clients[done : done + count]
+            mine = self.layout.owned(clients)
+            for whole, part in zip(jax.tree.leaves(states), jax.tree.leaves(block), strict=True):
+                whole[clients[mine] - self.layout.here.start] = part[mine]
+            done += count
+        self.shares, excluded = np.zeros(self.layout.population), np.zeros(self.layout.population, np.int32)
+        self.shares[state.clients], excluded[state.clients] = state.shares, state.excluded
+        self._carry = self._placed(state.server, states, excluded)
+
+    @property
+    def _real(self) -> np.ndarray:
+        """Which of everybody's (devices, slots) do not only fill up the devices."""
+        layout = self.layout
+        return (np.arange(layout.devices * layout.rows) < layout.population).reshape(layout.devices, layout.rows)
+
+    def _of(self, clients: np.ndarray) -> tuple[jax.Array, State, np.ndarray]:
+        """Clients and their states on the devices, and which of the (devices, slots) do not only fill up."""
+        if len(clients) == self.layout.population:
+            return self._everyone, self._carry.clients, self._real
+        [(slots, real)] = self.layout.at_home(clients)
+        here = self.programs.placed(self.layout.own(slots).reshape(-1))
+        return here, self.programs.lent(self._carry.clients, slots), real
+
+    def _placed(self, server: Server, states: State, excluded: np.ndarray) -> Carry:
+        everywhere = self.programs.everywhere
+        clients = jax.tree.map(self.programs.placed, states)
+        return Carry(everywhere(server), clients, everywhere(excluded), everywhere(Tally.zero(self.layout.population)))
+
+    def _fetched(self, tree: Tree, real: np.ndarray) -> Tree:
+        """Arrays with an entry per slot, without those that only fill up the devices."""
+        return jax.tree.map(lambda leaf: leaf[real.reshape(-1)], self.programs.fetched(tree))
+
+    def _blocks(self, tree: Tree, real: np.ndarray) -> Iterator[Tree]:
+        """The same in the clients' order: host by host, so many at a time that little is sent."""
+        mine = jax.tree.map(self.layout.local, tree)
+        if not jax.tree.leaves(mine):
+            return
+        size = max(1, SENT_BYTES * trees.length(mine) // max(1, trees.bits(mine) // 8))
+        for host, count in enumerate(np.sum(real.reshape(self.layout.hosts, -1), axis=1).tolist()):
+            for first in range(0, count, size):
+                piece = slice(first, min(first + size, count))
+                yield hosts.sent(jax.tree.map(lambda leaf, piece=piece: leaf[piece], mine), host)
+
+    def _stacked(self, start: State) -> State:
+        """One copy of the state for each client of this process, and a few to fill up the devices."""
+        rows = self.layout.host_rows
+        return jax.tree.map(lambda leaf: np.broadcast_to(leaf, (rows, *np.shape(leaf))), start)

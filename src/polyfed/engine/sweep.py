@@ -1,0 +1,221 @@
+"""Several simulations of one shape side by side in one program: seeds, federations, candidates of a search.
+
+A small federation leaves most of a device idle. Runs that differ only in numbers (data, seed, hyper-parameters) share
+the steps of one program: the round of `engine.round`, mapped over the runs.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+import weakref
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import PartitionSpec as P
+
+from polyfed.algorithms.contract import State
+from polyfed.core import trees
+from polyfed.core.errors import PolyfedError
+from polyfed.core.trees import Tree
+from polyfed.engine.devices.layout import AXIS, CHUNK_NUMBERS, SAME, Layout
+from polyfed.engine.devices.unequal_steps import best_chunk
+from polyfed.engine.measure import FineTune, Measure
+from polyfed.engine.round.records import Carry, Data, Longest, Shard
+from polyfed.engine.simulation import Metrics, Simulation, as_metrics
+from polyfed.engine.states.on_devices import Counts
+from polyfed.problem.objective import Examples
+from polyfed.problem.problem import DType, precision
+
+BY_CLIENT = P(None, AXIS)
+CARRY = Carry(P(), BY_CLIENT, P(), P())  # pyright: ignore[reportArgumentType]
+CPU_CLIENTS, ACCELERATOR_CLIENTS = 16, 128
+"""The clients of all runs that work at the same time on a device, unless there are more runs: with more, those of
+unlike sizes wait for each other."""
+MOST = 16
+"""The most runs that go together: their data is in memory at once."""
+ROUNDING = 1.1
+"""Numbers of rows are rounded up to powers of this: runs of nearly the same shape then find a compiled program."""
+
+
+class Lockstep:
+    """Advances simulations together. Each counts for itself; `settle` gives them their states back."""
+
+    def __init__(self, simulations: Sequence[Simulation], chunk: int | None = None) -> None:
+        """`chunk`: the clients of each run that work side by side on a device; chosen by the device if not given."""
+        self.simulations, self.first = list(simulations), simulations[0]
+        if self.first.layout.hosts > 1:
+            raise PolyfedError(f"runs in lockstep are those of one process, found {self.first.layout.hosts}")
+        for other in self.simulations[1:]:
+            _check_alike(self.first, other)
+        programs = self.first.programs
+        self._compiled: dict[Any, Any] = {}
+        self._dtype: DType = self.first.dtype
+        with precision(self._dtype):
+            bounds = Longest.of(s.problem.federation for s in self.simulations)
+            bounds = Longest(*map(_rounded, bounds))
+            chunk = min(programs.round.slots, chunk or self._chunk())
+            self.round = replace(programs.round, longest=bounds, shortest=0, chunk=chunk)
+            self._method = _stacked([s.programs.method for s in self.simulations])
+            self._data, self._splits, self._data_axes, self._split_axes = _together(self.simulations)
+            carry = _stacked([s.resident.carry for s in self.simulations])
+            parts: Any = zip(carry, CARRY, strict=True)
+            self._carry = Carry(*(self._placed(part, spec) for part, spec in parts))
+            population = self.first.layout.rows * self.first.layout.devices
+            everyone = np.minimum(np.arange(population, dtype=np.int32), len(self.first.problem) - 1)
+            self._everyone = self._placed(everyone, P(AXIS))
+
+    def prepare(self) -> None:
+        """What clients do alone before round 1."""
+        if self.first.programs.method.prepare is None:
+            return
+        with precision(self._dtype):
+            arguments = (self._method, self._everyone, self._carry.clients, self._data)
+            axes, specs = (0, None, 0, self._data_axes), (P(), P(AXIS), BY_CLIENT, P())
+            states = self._run("prepare", self.round.prepare, axes, specs, BY_CLIENT, arguments)
+            self._carry = self._carry._replace(clients=states)
+
+    def advance(self, rounds: int) -> None:
+        """Run some rounds of all simulations."""
+        with precision(self._dtype):
+            begun = time.perf_counter()
+            arguments = (self._method, self._carry, self._data, jnp.int32(self.first.round), jnp.int32(rounds))
+            axes, specs = (0, 0, self._data_axes, None, None), (P(), CARRY, P(), P(), P())
+            self._carry = self._run("advance", self.round.stretch, axes, specs, CARRY, arguments, donate=(1,))
+            tallies = jax.device_get(self._carry.tally)
+            seconds = (time.perf_counter() - begun) / len(self.simulations)
+        for place, simulation in enumerate(self.simulations):
+            tally = _part(tallies, place)
+            simulation.resident.shares += np.asarray(tally.shares)
+            simulation.count(Counts.of(tally), rounds)
+            simulation.seconds += seconds
+
+    def measure(self, finetune: Sequence[FineTune] | None = None, adapt_on_test: bool = False) -> list[Metrics]:
+        """What `Simulation.measure` finds, of each simulation; of fine-tuning, only the stepsizes may differ."""
+        with precision(self._dtype):
+            rates, tune = None, None
+            if finetune is not None:
+                tune = replace(finetune[0], lr=0.0)
+                if any(replace(other, lr=0.0) != tune for other in finetune):
+                    raise PolyfedError("runs in lockstep must agree in the steps and the batch of fine-tuning")
+                rates = jnp.asarray([other.lr for other in finetune], jnp.result_type(float))
+            programs, carry = self.first.programs, self._carry
+            longest = {name: min(programs.measured_rows, getattr(self.round.longest, name)) for name in self._splits}
+            chunk = max(1, programs.measure_chunk // len(self.simulations))
+            measure = Measure(self.round, chunk, longest, tune, adapt_on_test)
+            arguments = (self._method, carry.server, self._everyone, carry.clients, self._data, self._splits, rates)
+            axes = (0, 0, None, 0, self._data_axes, self._split_axes, None if rates is None else 0)
+            specs = (P(), P(), P(AXIS), BY_CLIENT, P(), P(), P())
+            name = ("measure", tune, adapt_on_test)
+            found = jax.device_get(self._run(name, measure, axes, specs, BY_CLIENT, arguments))
+        return [as_metrics(_part(found, place), s.problem, len(s.problem)) for place, s in enumerate(self.simulations)]
+
+    @property
+    def states(self) -> State:
+        """Every client's state, with leading axes for the runs and the clients; the last few only fill up devices."""
+        return jax.device_get(self._carry.clients)
+
+    def settle(self) -> None:
+        """Put every simulation to where its run is, so that it can be asked, or go on alone."""
+        with precision(self._dtype):
+            carry = jax.device_get(self._carry)
+            for place, simulation in enumerate(self.simulations):
+                simulation.resident.settle(_part(carry, place))
+
+    def _chunk(self) -> int:
+        """As many clients of each run as one run would take, less by what the runs take together."""
+        together = CPU_CLIENTS if self.first.layout.device.platform == "cpu" else ACCELERATOR_CLIENTS
+        programs, runs = self.first.programs, len(self.simulations)
+        most = max(1, min(programs.round.chunk, together // runs))
+        return most if programs.steps is None else best_chunk(programs.steps, most, programs.fixed / runs)
+
+    def _run(
+        self, name: Any, function: Any, axes: Any, specs: Any, out: Any, arguments: Any, donate: tuple[int, ...] = ()
+    ) -> Any:
+        if name not in self._compiled:
+            every = jax.vmap(function, in_axes=axes)
+            mapped = jax.shard_map(every, mesh=self.first.layout.mesh, in_specs=specs, out_specs=out, check_vma=False)
+            self._compiled[name] = jax.jit(mapped, donate_argnums=donate).lower(*arguments).compile()
+        return self._compiled[name](*arguments)
+
+    def _placed(self, tree: Tree, spec: P) -> Tree:
+        return jax.tree.map(lambda leaf: self.first.layout.placed(np.array(leaf), spec), tree)
+
+
+def most_runs(simulation: Simulation) -> int:
+    """How many runs like this one are worth running together: as many models as the caches of a CPU hold."""
+    if simulation.layout.device.platform != "cpu":
+        return MOST
+    return max(1, min(MOST, CHUNK_NUMBERS // (simulation.parameters + trees.count(simulation.start))))
+
+
+def _together(simulations: Sequence[Simulation]) -> tuple[Data, dict[str, Shard], Data, Any]:
+    """The simulations' data and splits with a leading axis for the runs, and which axes are mapped.
+
+    Runs of one problem share its rows. Others' are filled up to the same length and kept with the first problem.
+    """
+    first = simulations[0]
+    seeds = first.layout.placed(np.array([s.seed for s in simulations], np.uint32), SAME)
+    ids = tuple(id(s.problem) for s in simulations)
+    if len(set(ids)) == 1:
+        data = first.programs.data._replace(seed=seeds, blocks=None)
+        return data, first.programs.splits, Data(None, None, 0, None, None, None), None  # pyright: ignore
+    key = ("together", first.layout, first.dtype, ids)
+    kept = first.problem.placed
+    if key not in kept or any(ref() is not s.problem for ref, s in zip(kept[key][2], simulations, strict=True)):
+        place = first.layout
+        ours = {name: _shards([s.programs.splits[name] for s in simulations], place) for name in first.programs.splits}
+        names = place.placed(np.stack([s.problem.client_ids for s in simulations]), SAME)
+        kept[key] = (ours, names, [weakref.ref(s.problem) for s in simulations])
+    splits, names, _ = kept[key]
+    data = Data(splits["train"], names, seeds, None, splits.get("validation"))
+    return data, splits, Data(0, 0, 0, None, 0 if "validation" in splits else None), 0  # pyright: ignore
+
+
+def _shards(shards: Sequence[Shard], place: Layout) -> Shard:
+    """The shards as one, with a leading axis; rows that only fill up are zero, and nobody's."""
+    length = _rounded(max(len(shard.examples.y) for shard in shards))
+
+    def filled(leaves: Sequence[Any]) -> jax.Array:
+        whole = np.zeros((len(leaves), length, *leaves[0].shape[1:]), leaves[0].dtype)
+        for row, leaf in zip(whole, leaves, strict=True):
+            row[: len(leaf)] = np.asarray(leaf)
+        return place.placed(whole, SAME)
+
+    examples = Examples(filled([s.examples.x for s in shards]), filled([s.examples.y for s in shards]))
+    starts, sizes = (np.stack([np.asarray(getattr(s, name)) for s in shards]) for name in ("starts", "sizes"))
+    return Shard(examples, place.placed(starts, SAME), place.placed(sizes, SAME))
+
+
+def _check_alike(first: Simulation, other: Simulation) -> None:
+    """Whether both can be one program: what is not a number must be the same."""
+    facts = {
+        "method": lambda s: jax.tree.structure(s.programs.method),
+        "participation": lambda s: s.sampling,
+        "layout": lambda s: s.layout,
+        "dtype": lambda s: s.dtype,
+        "compute": lambda s: s.compute,
+        "privacy": lambda s: s.privacy,
+        "model": lambda s: jax.tree.map(np.shape, s.start),
+        "splits": lambda s: list(s.programs.splits),
+        "round": lambda s: s.round,
+    }
+    for name, fact in facts.items():
+        if fact(first) != fact(other):
+            raise PolyfedError(f"runs in lockstep must agree in {name}: found {fact(first)} and {fact(other)}")
+
+
+def _stacked(trees_: Sequence[Tree]) -> Tree:
+    return jax.tree.map(lambda *leaves: np.stack([np.asarray(leaf) for leaf in leaves]), *trees_)
+
+
+def _part(tree: Tree, place: int) -> Tree:
+    return jax.tree.map(lambda leaf: leaf[place], tree)
+
+
+def _rounded(size: int) -> int:
+    return size if size < 16 else math.ceil(ROUNDING ** math.ceil(math.log(size, ROUNDING) - 1e-9))

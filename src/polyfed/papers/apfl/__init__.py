@@ -1,0 +1,1 @@
+"""Deng, Kamani and Mahdavi: Adaptive Personalized Federated Learning."""

@@ -1,0 +1,296 @@
+"""Deng, Kamani and Mahdavi: Adaptive Personalized Federated Learning. Its networks: Fig. 5, the tables."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import matplotlib
+import numpy as np
+from matplotlib.figure import Figure
+
+from polyfed.core.schedules import Decay
+from polyfed.papers.apfl.methods import (
+    ADAPTIVE,
+    BATCH,
+    CLIENTS,
+    DIFFERENCES,
+    MNIST,
+    PAPER,
+    PARTITIONS,
+    PUBLISHED_LR,
+    SEEDS,
+    STEPS,
+    apfl_entries,
+    decays,
+    shared_entries,
+    tuning_notes,
+)
+from polyfed.papers.shared import style
+from polyfed.papers.shared.comparison import METRICS, Comparison, compare
+from polyfed.papers.shared.experiment import Claim, Outcome, Progress, experiment
+from polyfed.papers.shared.held_out import options, spread
+from polyfed.papers.shared.tuned import Entry, Setting
+
+WRITERS, CIFAR, DIGITS = "539 writers", "CIFAR-10", "MNIST"
+"""The data of each comparison."""
+CNN_RATES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
+MLP_RATES = (0.01, 0.03, 0.1, 0.2, 0.3, 0.5)
+TABLE2_RATES = (0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.7)
+"""The stepsizes that are tried; the paper's is 0.1 everywhere."""
+CHOSEN_RATE, LOCALIZED_RATE = 0.05, 0.01
+"""What tuning chose for Table 1, of APFL, FedAvg, and the fine-tuning of its global model."""
+CIFAR_LR = Decay(0.05, 0.95)
+"""SCAFFOLD's in Table 1."""
+TABLE1 = {
+    "APFL, α = 0.25": (0.154, 89.33),
+    "APFL, α = 0.5": (0.113, 88.74),
+    "APFL, α = 0.75": (0.103, 89.04),
+    ADAPTIVE: (0.101, 88.87),
+    "FedAvg, global": (1.789, 32.51),
+    "FedAvg, localized": (0.369, 83.16),
+    "SCAFFOLD, global": (1.70, 37.16),
+    "SCAFFOLD, localized": (0.593, 85.25),
+}
+TABLE2 = {
+    "APFL, α = 0.25": (0.011, 98.07),
+    "APFL, α = 0.5": (0.004, 98.04),
+    "APFL, α = 0.75": (0.002, 97.86),
+    ADAPTIVE: (0.004, 98.10),
+    "FedAvg, global": (0.240, 93.81),
+    "FedAvg, localized": (0.041, 97.75),
+    "perFedAvg": (0.039, 97.83),
+    "pFedMe": (0.182, 95.92),
+}
+"""As published: training loss, validation accuracy in percent."""
+
+
+@experiment(
+    "apfl/fig5",
+    paper=PAPER,
+    title="APFL and localized FedAvg on handwriting by writer",
+    caption=(
+        "Training loss and test accuracy over all writers when a tenth of them take part in a round for one epoch: an "
+        "MLP with two hidden layers of 200; APFL with alpha learned from 0.5, and the localized model of FedAvg."
+    ),
+    data="MNIST by its 539 writers (QMNIST's writer ids): each writer's digits split into training and test rows.",
+    differences=DIFFERENCES + " 539 writers of MNIST stand in for 1,000 writers of EMNIST's digits.",
+)
+def fig5(quick: bool, progress: Progress) -> Outcome:
+    """Natural clients: handwriting."""
+    rounds, seeds, budget = (20, 1, 0) if quick else (250, SEEDS, len(MLP_RATES))
+    work = {"local_epochs": 1, "batch": BATCH}
+    given = options(clients=60) if quick else ()
+    setting = Setting("mnist_by_writer", given, "mlp", 0.0, rounds, STEPS, BATCH, MLP_RATES, participation=0.1)
+    rival = "FedAvg, localized"
+    entries = apfl_entries(MLP_RATES, work, (), 0.5)
+    entries |= shared_entries("FedAvg", "fedavg", decays(MLP_RATES), PUBLISHED_LR, work, ["finetuned", "global"])
+    found = compare({WRITERS: setting}, entries, seeds=seeds, budget=budget, progress=progress)
+    panels = [style.Panel(str(row[0].y_label), row[0].curves, row[0].y_label) for row in found.panels()]
+    more = {"rounds": rounds, "steps of fine-tuning": STEPS, "seeds": seeds, "candidates": budget}
+    return Outcome(
+        rows=found.rows,
+        claims=[found.beats(WRITERS, ADAPTIVE, rival, metric) for metric in METRICS],
+        figure=style.small_multiples([panels], x_label="communication rounds", log_y=False),
+        settings={"participation": 0.1, "epochs": 1, "batch": BATCH, "alpha at the start": 0.5, **more},
+        notes=[
+            f"alpha at the end, mean over writers: {spread(found.share(WRITERS, ADAPTIVE))}.",
+            *tuning_notes(found, budget, MLP_RATES),
+        ],
+    )
+
+
+@experiment(
+    "apfl/table1",
+    paper=PAPER,
+    title="APFL, FedAvg and SCAFFOLD on CIFAR-10 with 2 classes a client and a CNN",
+    caption=(
+        "Test accuracy after 100 rounds, mean and standard deviation over seeds (dots and bars), beside the validation "
+        "accuracies that the paper prints (crosses); two convolutions and two fully connected layers, tau = 10."
+    ),
+    data=(
+        "CIFAR-10, 50,000 training images shared out over 100 clients with 2 classes each, a tenth of each client's "
+        "rows held out for validation; the published test images are shared out in the same proportions."
+    ),
+    differences=DIFFERENCES
+    + " The paper counts the network's layers; their sizes are those of its authors' code (FedTorch). That code also "
+    "makes the task easier than the paper tells: it standardizes the images, flips and crops them at random, and deals "
+    "the rows out in the order of their labels, so that there are five pairs of classes only (airplane and dog, "
+    "automobile and frog, bird and horse, cat and ship, deer and truck), each with 20 clients. Here images are bytes "
+    "divided by 255, as they are, and the pairs are drawn at random, hard ones such as cat and dog among them. On the "
+    "authors' five pairs (apfl/table1_pairs) adaptive APFL has 88.2%, so that the pairs are most of the difference.",
+)
+def table1(quick: bool, progress: Progress) -> Outcome:
+    """Personal models above localized ones, those above global ones."""
+    rounds, seeds, budget, kept = (3, 1, 0, 3) if quick else (100, SEEDS, len(CNN_RATES), None)
+    data = (*PARTITIONS["2 classes a client"], ("clients", CLIENTS))
+    setting = Setting("cifar10", data, "cifar_cnn", 0.0, rounds, STEPS, BATCH, CNN_RATES, every=rounds, kept=kept)
+    work, both = {"local_steps": STEPS, "batch": BATCH}, ("global", "finetuned")
+    slow = (CIFAR_LR, *decays(CNN_RATES[:-1]))
+    entries = apfl_entries(CNN_RATES, work, start=0.5)
+    entries |= shared_entries("FedAvg", "fedavg", decays(CNN_RATES), PUBLISHED_LR, work, both)
+    entries |= shared_entries("SCAFFOLD", "scaffold", slow, CIFAR_LR, work, both)
+    found = compare({CIFAR: setting}, entries, seeds=seeds, budget=budget, progress=progress)
+    rivals = [label for label in entries if not label.startswith("APFL")]
+    worst = min((label for label in entries if label.startswith("APFL")), key=lambda label: found.mean(CIFAR, label))
+    claims = [found.beats(CIFAR, worst, rival, say=f"Every APFL is more accurate than {rival}.") for rival in rivals]
+    best = found.best(CIFAR, "APFL")
+    claims.append(_reaches(found, CIFAR, best, 0.85))
+    more = {"tau": STEPS, "batch": BATCH, "rounds": rounds, "seeds": seeds, "candidates": budget}
+    notes = [_table(found, CIFAR, TABLE1), *tuning_notes(found, budget, CNN_RATES)]
+    return Outcome(found.rows, claims, _dots(found, CIFAR, TABLE1), {"clients": kept or CLIENTS, **more}, notes)
+
+
+@experiment(
+    "apfl/table1_pairs",
+    paper=PAPER,
+    title="APFL and FedAvg on CIFAR-10 with the five pairs of classes of the authors' code",
+    caption=(
+        "Table 1 on the pairs airplane and dog, automobile and frog, bird and horse, cat and ship, deer and truck, 20 "
+        "of 100 clients each: test accuracy after 100 rounds, mean and standard deviation over seeds (dots and bars), "
+        "beside the validation accuracies that the paper prints (crosses)."
+    ),
+    data=(
+        "CIFAR-10, 50,000 training images in the order of their labels, in 200 blocks, of which client i has the i-th "
+        "and the (100 + i)-th; a tenth of each client's rows held out for validation; the published test images are "
+        "shared out in the same proportions."
+    ),
+    differences=(
+        "The hyper-parameters are those that tuning chose for Table 1 on pairs that are drawn at random, not the "
+        "paper's; nothing was tuned here. Accuracy is over all clients. The authors' code also standardizes the images "
+        "and flips and crops them at random; here they are bytes divided by 255. SCAFFOLD and alpha = 0.75, for which "
+        "tuning chose another stepsize, are left out. This experiment was added after Table 1 on random pairs had "
+        "missed 85%, to see whether the pairs are the reason."
+    ),
+)
+def table1_pairs(quick: bool, progress: Progress) -> Outcome:
+    """How much of Table 1's accuracy comes from which classes a client has."""
+    rounds, seeds, kept = (5, 1, 5) if quick else (100, SEEDS, None)
+    data = options(partition="shards", k=2, deal="in turn", clients=CLIENTS)
+    rates = {"every": rounds, "kept": kept, "untuned_rate": LOCALIZED_RATE}
+    setting = Setting("cifar10", data, "cifar_cnn", 0.0, rounds, STEPS, BATCH, (), **rates)
+    work, lr = {"local_steps": STEPS, "batch": BATCH}, Decay(CHOSEN_RATE, 0.99)
+    entries = {
+        label: replace(entry, options=options(**{**dict(entry.options), "lr": lr}), space=())
+        for label, entry in apfl_entries((), work, fixed=(0.25, 0.5), start=0.5).items()
+    }
+    entries |= shared_entries("FedAvg", "fedavg", (), lr, work, ("global", "finetuned"))
+    found = compare({CIFAR: setting}, entries, seeds=seeds, budget=0, progress=progress)
+    published = {label: TABLE1[label] for label in entries}
+    best = found.best(CIFAR, "APFL")
+    claims = [found.beats(CIFAR, best, rival) for rival in entries if rival.startswith("FedAvg")]
+    claims.append(_reaches(found, CIFAR, ADAPTIVE, 0.85))
+    more = {"tau": STEPS, "batch": BATCH, "rounds": rounds, "seeds": seeds, "stepsize": f"{CHOSEN_RATE} * 0.99^round"}
+    more["stepsize of fine-tuning"] = LOCALIZED_RATE
+    notes = [_table(found, CIFAR, published)]
+    return Outcome(found.rows, claims, _dots(found, CIFAR, published), {"clients": kept or CLIENTS, **more}, notes)
+
+
+@experiment(
+    "apfl/table2",
+    paper=PAPER,
+    title="Personalization methods on MNIST with 2 classes a client and an MLP",
+    caption=(
+        "Test accuracy after 100 rounds, mean and standard deviation over seeds (dots and bars), beside the validation "
+        "accuracies that the paper prints (crosses); an MLP with two hidden layers of 200, tau = 20."
+    ),
+    data=MNIST,
+    differences=DIFFERENCES
+    + " perFedAvg is its Hessian-free form and adapts on training rows, by one step or by tau as tuning prefers; the "
+    "paper does not say how many steps its models are adapted by.",
+)
+def table2(quick: bool, progress: Progress) -> Outcome:
+    """APFL above perFedAvg and localized FedAvg, those above pFedMe, that above the global model."""
+    rounds, seeds, steps, budget, kept = (10, 1, 5, 0, 20) if quick else (100, SEEDS, 20, 12, None)
+    data = (*PARTITIONS["2 classes a client"], ("clients", CLIENTS))
+    setting = Setting("mnist", data, "mlp", 0.0, rounds, steps, BATCH, TABLE2_RATES, every=rounds, kept=kept)
+    entries = table2_entries({"local_steps": steps, "batch": BATCH}, steps)
+    found = compare({DIGITS: setting}, entries, seeds=seeds, budget=budget, progress=progress)
+    notes = [_table(found, DIGITS, TABLE2), *tuning_notes(found, budget, TABLE2_RATES)]
+    if budget:
+        untuned = compare({DIGITS: setting}, entries, seeds=seeds, budget=0, progress=progress)
+        notes[1:1] = ["The same at the paper's own hyper-parameters, not tuned:", _table(untuned, DIGITS, TABLE2)]
+    more = {"tau": steps, "batch": BATCH, "rounds": rounds, "seeds": seeds, "candidates": budget}
+    return Outcome(
+        found.rows, _table2_claims(found), _dots(found, DIGITS, TABLE2), {"clients": kept or CLIENTS, **more}, notes
+    )
+
+
+def table2_entries(work: dict[str, int], steps: int) -> dict[str, Entry]:
+    """Table 2's methods, with a dozen candidates each."""
+    lrs = decays(TABLE2_RATES)
+    entries = apfl_entries(TABLE2_RATES, work, start=0.5)
+    entries |= shared_entries("FedAvg", "fedavg", lrs, PUBLISHED_LR, work, ("global", "finetuned"))
+    entries["perFedAvg"] = Entry(
+        "perfedavg",
+        options(inner_lr=0.01, lr=0.001, adapt_steps=1, **work),
+        "personal",
+        options(lr=(0.001, 0.1, 0.3), inner_lr=(0.01, 0.1), adapt_steps=(1, steps)),
+    )
+    entries["pFedMe"] = Entry(
+        "pfedme",
+        options(penalty=15.0, inner_lr=0.01, inner_steps=5, lr=0.01, **work),
+        "personal",
+        options(penalty=(5.0, 15.0), inner_lr=(0.01, 0.03, 0.1), lr=(0.01, 0.06)),
+    )
+    return entries
+
+
+def _table2_claims(found: Comparison) -> list[Claim]:
+    order = [found.best(DIGITS, "APFL"), "perFedAvg", "FedAvg, localized", "pFedMe", "FedAvg, global"]
+    claims = [found.beats(DIGITS, first, second) for first, second in pairwise(order)]
+    return [*claims, _reaches(found, DIGITS, ADAPTIVE, 0.975)]
+
+
+def _reaches(found: Comparison, column: str, label: str, level: float) -> Claim:
+    """The claim of an accuracy, on validation rows as in the paper and on test rows."""
+    ends = {split: found.ends(column, label, f"{split}_accuracy") for split in ("validation", "test")}
+    measured = ", ".join(f"{spread(values, True)} on {split} rows" for split, values in ends.items())
+    return Claim(
+        f"{label} is at least {level:.1%} accurate, on validation rows and on test rows.",
+        measured,
+        all(bool(np.mean(values) >= level) for values in ends.values()),
+    )
+
+
+def _table(found: Comparison, column: str, published: dict[str, tuple[float, float]]) -> str:
+    """Ours beside the paper's, with the difference of the validation accuracies."""
+    lines = [
+        "| method | training loss | test accuracy | validation accuracy | published: training loss "
+        "| validation accuracy | difference |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for label, (loss, accuracy) in published.items():
+        validation = found.ends(column, label, "validation_accuracy")
+        cells = [
+            label,
+            spread(found.ends(column, label, "train_loss")),
+            spread(found.ends(column, label), True),
+            spread(validation, True),
+            f"{loss:g}",
+            f"{accuracy:.2f}%",
+            f"{100 * np.mean(validation) - accuracy:+.2f}",
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _dots(found: Comparison, column: str, published: dict[str, tuple[float, float]]) -> Figure:
+    """A line per method: ours with its deviation, the paper's beside it."""
+    with matplotlib.rc_context(style.RC):
+        figure = Figure(figsize=(7.2, 3.2), layout="constrained")
+        axis = figure.subplots()
+        for place, (label, (_, accuracy)) in enumerate(published.items()):
+            values = 100 * found.ends(column, label)
+            error = np.std(values, ddof=1) if len(values) > 1 else 0.0
+            axis.errorbar(values.mean(), place, xerr=error, fmt="o", color=style.COLOURS[0], label=_once(place, "here"))
+            axis.plot(accuracy, place, "x", color=style.COLOURS[1], label=_once(place, "paper"))
+        axis.set_yticks(range(len(published)), list(published))
+        axis.invert_yaxis()
+        axis.set_xlabel("accuracy (%)")
+        figure.legend(loc="outside right center")
+    return figure
+
+
+def _once(place: int, label: str) -> str:
+    return label if place == 0 else "_"

@@ -1,0 +1,1 @@
+"""Bedi and others: FedBC."""

@@ -1,0 +1,1 @@
+"""Gasanov, Khaled, Horvath and Richtarik: FLIX."""

@@ -1,0 +1,1 @@
+"""Additive personalized local SGD."""

@@ -1,0 +1,101 @@
+"""Quadratics with additive noise, whose constants are known exactly, and many seeds of one simulation."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from polyfed.algorithms.contract import Algorithm
+from polyfed.data import Federation
+from polyfed.engine.simulation import Simulation
+from polyfed.problem.problem import Problem
+from polyfed.theory import Federated
+
+Matrix = np.ndarray
+ROWS = 64
+"""The rows of a client: so many values of its noise."""
+PAPER = (
+    "*Personalization Mitigates the Perils of Local SGD for Heterogeneous Distributed Learning* (PLSGD), under review"
+)
+
+
+def noisy_quadratics(spectra: Any, optima: Any, noise: float = 0.0, seed: int = 0) -> Problem:
+    """f_m(v; z) = (v - c_m)' H_m (v - c_m) / 2 - z.v with diagonal H_m: a step on one row has the gradient noise -z.
+
+    The z of a client's rows have mean zero and mean squared norm noise^2 exactly, wherever v is. A row holds the square
+    roots s of H_m's diagonal; the model's outputs are s v, the targets s c + z / s.
+    """
+    spectra, optima = np.broadcast_arrays(np.asarray(spectra, float), np.asarray(optima, float))
+    random, clients = np.random.default_rng(seed), []
+    for h, c in zip(spectra, optima, strict=True):
+        z = random.normal(size=(ROWS, len(c)))
+        z -= z.mean(axis=0)
+        z *= noise / np.sqrt(np.mean(np.sum(z**2, axis=1)))
+        root = np.broadcast_to(np.sqrt(h), z.shape)
+        clients.append((root, root * c + z / root))
+    fed = Federation.from_arrays(clients, test=0, validation=0)
+    size = spectra.shape[1]
+    model = (lambda key: jnp.zeros(size, jnp.result_type(float)), lambda v, x: x * v)
+    return Problem(fed, model, "squared")
+
+
+def constants(spectra: Any, optima: Any, noise: float, local_steps: int, rounds: Any) -> Federated:
+    """What the theorems take, exactly: L, mu, B, sigma and zeta* of these quadratics, from a start at zero."""
+    spectra, optima = np.broadcast_arrays(np.asarray(spectra, float), np.asarray(optima, float))
+    middle = (spectra * optima).mean(axis=0) / spectra.mean(axis=0)
+    L = float(spectra.max())
+    return Federated(
+        clients=len(optima),
+        local_steps=local_steps,
+        rounds=rounds,
+        L=L,
+        mu=float(spectra.min()),
+        radius=float(np.sqrt(np.max(np.sum(optima**2, axis=1)))),
+        noise=noise,
+        heterogeneity=L * float(np.sqrt(np.mean(np.sum((optima - middle) ** 2, axis=1)))),
+    )
+
+
+class Seeds:
+    """One simulation from its start, under one seed after the other: a new one for each would take most of the time."""
+
+    def __init__(self, problem: Problem, method: Algorithm) -> None:
+        with warnings.catch_warnings(action="ignore"):  # some stepsizes are too large on purpose
+            self.simulation = Simulation(problem, method, dtype="float64", init="zeros", devices=1)
+        self.simulation.prepare()
+        self._start, self._counters = self.simulation.state(), self.simulation.counters
+
+    def distances(self, optima: Matrix, seeds: Iterable[int], rounds: Sequence[int]) -> Matrix:
+        """Mean squared distance of the deployed models from the optima: (seeds, rounds)."""
+        return np.array([self.run(seed, rounds, lambda: self.distance(optima)) for seed in seeds])
+
+    def run(self, seed: int, rounds: Sequence[int], look: Callable[[], Any]) -> list[Any]:
+        """What `look` sees after each number of rounds."""
+        simulation, found = self.simulation, []
+        placed = simulation.programs.everywhere(np.uint32(seed))
+        simulation.programs.data = simulation.programs.data._replace(seed=placed)
+        simulation.restore(self._start, self._counters, 0.0)
+        for count in np.diff(rounds, prepend=0):
+            if count:
+                simulation.advance(int(count))
+            found.append(look())
+        return found
+
+    def distance(self, optima: Matrix) -> float:
+        return float(np.mean(np.sum((self.deployed() - optima) ** 2, axis=1)))
+
+    def deployed(self) -> Matrix:
+        """Every client's model; read off the state, which is quicker than to ask the method."""
+        server, state = self.simulation.global_params, self.simulation.client_state
+        if server is None:
+            return state
+        return server + state.own["model"] if hasattr(state, "own") else server[None]
+
+
+def interval(values: Matrix) -> Matrix:
+    """Half of a 95% confidence interval of the mean over the first axis."""
+    return 1.96 * np.std(values, axis=0, ddof=1) / np.sqrt(len(values))

@@ -1,0 +1,1 @@
+"""Yi, Condat and Richtarik: Scafflix."""

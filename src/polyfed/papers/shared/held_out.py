@@ -1,0 +1,114 @@
+"""Runs that are judged on rows that nobody trained on: curves of losses and accuracies, means over seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from polyfed import data, models
+from polyfed.algorithms.contract import get_algorithm
+from polyfed.engine.measure import FineTune
+from polyfed.engine.simulate import simulate_whole
+from polyfed.papers.shared.experiment import Progress
+from polyfed.papers.shared.finished import Kept
+from polyfed.problem.problem import Problem
+
+Options = tuple[tuple[str, Any], ...]
+"""Keyword arguments, so that they can be a key."""
+Row = dict[str, Any]
+MODELS = {"linear": models.linear, "mlp": models.mlp, "cifar_cnn": models.cifar_cnn}
+
+
+@dataclass(frozen=True)
+class Run:
+    """A method on a dataset with one seed, which draws the data, the batches and the cohorts."""
+
+    source: str
+    data: Options
+    model: str
+    l2: float
+    method: str
+    options: Options
+    rounds: int
+    seed: int
+    participation: float = 1.0
+    finetune: FineTune | None = None
+    """Also measure the global model after this much local work: what the papers call localized."""
+    every: int = 1
+    kept: int | None = None
+    """Leave out all clients but the first so many, for a quick run."""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A run's rows, and the share of the client's own model at its end, where the method mixes."""
+
+    rows: tuple[Row, ...]
+    own_share: np.ndarray | None
+
+
+_curves = Kept(vars, lambda plain: Curve(tuple(plain["rows"]), plain["own_share"]))
+
+
+@lru_cache(maxsize=3)
+def problem_of(source: str, options: Options, seed: int, model: str, l2: float, kept: int | None = None) -> Problem:
+    federation = data.load(source, seed=seed, **dict(options))
+    return Problem(federation.select(range(kept)) if kept else federation, MODELS[model](), "softmax", l2)
+
+
+def trace(run: Run) -> Curve:
+    """Figures that show the same run compute it once."""
+    return _curves.of(run, _trace)
+
+
+def _trace(run: Run) -> Curve:
+    found = simulate_whole(
+        problem_of(run.source, run.data, run.seed, run.model, run.l2, run.kept),
+        get_algorithm(run.method)(**dict(run.options)),
+        rounds=run.rounds,
+        seed=run.seed,
+        participation=run.participation,
+        eval_every=run.every,
+        finetune=run.finetune,
+    )
+    wanted = ("round", "train_loss", "validation_accuracy", "test_accuracy")
+    rows = tuple({k: v for k, v in row.items() if k.endswith(wanted) and v is not None} for row in found.rows)
+    return Curve(rows, found.simulation.own_share)
+
+
+def trace_all(runs: Iterable[Run], progress: Progress) -> dict[Run, Curve]:
+    """All the curves, telling which one is being computed; those of one problem after another, to compile it once."""
+    runs = list(dict.fromkeys(runs))
+    found = {}
+    for done, run in enumerate(sorted(runs, key=lambda run: (run.source, run.data, run.model, run.seed, run.method))):
+        progress(f"{run.source}: {run.method}, seed {run.seed}", done, len(runs))
+        found[run] = trace(run)
+    progress("done", len(runs), len(runs))
+    return found
+
+
+def mean_curve(curves: Sequence[Curve], name: str) -> tuple[np.ndarray, np.ndarray]:
+    """(rounds, mean over seeds) of a column."""
+    rounds = np.array([row["round"] for row in curves[0].rows], float)
+    return rounds, np.mean([[row[name] for row in curve.rows] for curve in curves], axis=0)
+
+
+def final(curves: Sequence[Curve], name: str) -> np.ndarray:
+    """The last value of a column, one for each seed."""
+    return np.array([curve.rows[-1][name] for curve in curves])
+
+
+def spread(values: np.ndarray, percent: bool = False) -> str:
+    """Mean and standard deviation over seeds, for people."""
+    scale, digits, unit = (100, 2, "%") if percent else (1, 4, "")
+    deviation = f" ± {scale * np.std(values, ddof=1):.{digits}f}" if len(values) > 1 else ""
+    return f"{scale * np.mean(values):.{digits}f}{deviation}{unit}"
+
+
+def options(**given: Any) -> Options:
+    """Keyword arguments as a key."""
+    return tuple(sorted(given.items()))

@@ -1,0 +1,164 @@
+"""The FLIX objective (1/n) sum_i f_i(alpha_i x + (1 - alpha_i) x_i*) as one function of x, for reference solutions.
+
+For a model that is linear in its parameters the output of row r is alpha_c a_r.x + (1 - alpha_c) a_r.x_c*, c being the
+row's client: one matrix product serves all clients, and along a line the outputs move on a line, too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from polyfed.core import trees
+from polyfed.problem.objective import Batch, Examples, Objective
+
+if TYPE_CHECKING:
+    from polyfed.problem.problem import Problem
+
+NODES, WEIGHTS = np.polynomial.legendre.leggauss(20)
+DENSE = 3 * 10**7
+"""The most numbers that a Hessian's computation may hold at once: rows x outputs x parameters."""
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=["examples", "alpha", "local"], meta_fields=["problem"])
+@dataclass(frozen=True)
+class GeneralMixture:
+    """Of any model: client by client. `local` are the pure local models, a leading client axis on each array."""
+
+    problem: Problem
+    examples: Examples
+    alpha: jax.Array
+    local: Any
+
+    def value(self, x: Any) -> jax.Array:
+        return jnp.mean(self._over_clients(lambda i: self._client(i).value(self._deployed(x, i))))
+
+    def gradient(self, x: Any) -> Any:
+        found = self._over_clients(lambda i: trees.scale(self.alpha[i], self._client(i).grad(self._deployed(x, i))))
+        return jax.tree.map(lambda leaf: jnp.mean(leaf, axis=0), found)
+
+    def hessian(self, x: jax.Array, unravel: Any) -> jax.Array | None:
+        """Its products alone are known."""
+        return None
+
+    def divergence(self, end: Any, v: Any) -> jax.Array:
+        """The integral over s in [0, 1] of (1 - s) v' H(end + s v) v, by Gauss-Legendre."""
+
+        def curvature(s: jax.Array) -> jax.Array:
+            return trees.dot(v, jax.jvp(self.gradient, (trees.add(end, trees.scale(s, v)),), (v,))[1])
+
+        nodes, weights = jnp.asarray(0.5 * (NODES + 1)), jnp.asarray(0.5 * WEIGHTS)
+        return jnp.vdot(weights * (1 - nodes), jax.lax.map(curvature, nodes))
+
+    def _client(self, client: jax.Array) -> Objective:
+        return objective(self.problem, self.examples, client)
+
+    def _over_clients(self, function: Any) -> Any:
+        return jax.vmap(function)(jnp.arange(len(self.problem)))
+
+    def _deployed(self, x: Any, client: jax.Array) -> Any:
+        own = x if self.local is None else jax.tree.map(lambda leaf: jnp.asarray(leaf)[client], self.local)
+        return trees.mix(self.alpha[client], x, own)
+
+
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["examples", "share", "scale", "own", "alpha2", "pull", "rest"],
+    meta_fields=["problem"],
+)
+@dataclass(frozen=True)
+class LinearMixture:
+    """Of a linear model: all rows at once."""
+
+    problem: Problem
+    examples: Examples
+    share: jax.Array
+    """each row's weight in the objective, 1 / (n n_i)"""
+    scale: jax.Array
+    """alpha of each row's client"""
+    own: jax.Array
+    """what the pure local model adds to each row's output"""
+    alpha2: jax.Array
+    """the mean of alpha_i^2; the ridge is alpha2/2 |x|^2 + pull.x + rest"""
+    pull: Any
+    rest: jax.Array
+
+    def value(self, x: Any) -> jax.Array:
+        outputs, targets = self._outputs(x)
+        ridge = 0.5 * self.alpha2 * trees.squared_norm(x) + trees.dot(self.pull, x) + self.rest
+        return jnp.vdot(self.share, self.problem.loss.value(outputs, targets)) + self.problem.l2 * ridge
+
+    def gradient(self, x: Any) -> Any:
+        return jax.grad(self.value)(x)
+
+    def hessian(self, x: jax.Array, unravel: Any) -> jax.Array | None:
+        """The matrix, unless it is too large to be formed at once; of the flat vector x."""
+        outputs = jax.eval_shape(lambda x: self._outputs(unravel(x))[0], x)
+        if outputs.size * x.size > DENSE:
+            return None
+        flat = jax.grad(lambda x: self.value(unravel(x)))
+        return jax.vmap(lambda column: jax.jvp(flat, (x,), (column,))[1])(jnp.eye(x.size))
+
+    def divergence(self, end: Any, v: Any) -> jax.Array:
+        """The integral over s in [0, 1] of (1 - s) v' H(end + s v) v, by Gauss-Legendre: two matrix products in all."""
+        start, targets = self._outputs(end)
+        move = jax.jvp(lambda x: self._outputs(x)[0], (end,), (v,))[1]
+
+        def loss(s: jax.Array) -> jax.Array:
+            return jnp.vdot(self.share, self.problem.loss.value(start + s * move, targets))
+
+        def curvature(s: jax.Array) -> jax.Array:
+            slope = lambda s: jax.jvp(loss, (s,), (jnp.ones_like(s),))[1]  # noqa: E731
+            return jax.jvp(slope, (s,), (jnp.ones_like(s),))[1]
+
+        nodes, weights = jnp.asarray(0.5 * (NODES + 1)), jnp.asarray(0.5 * WEIGHTS)
+        bend = jax.lax.map(curvature, nodes) + self.problem.l2 * self.alpha2 * trees.squared_norm(v)
+        return jnp.vdot(weights * (1 - nodes), bend)
+
+    def _outputs(self, x: Any) -> tuple[jax.Array, jax.Array]:
+        """Every row's output under its client's mixture, and the targets."""
+        outputs, targets = self.problem.predict(x, self.examples, Batch(None, self.share))
+        scale = self.scale.reshape(-1, *(1,) * (outputs.ndim - 1))
+        return scale * outputs + self.own, targets
+
+
+def mixture_objective(problem: Problem, alpha: np.ndarray, local: Any) -> GeneralMixture | LinearMixture:
+    """The objective in its fastest form; `local` may be None where every alpha is 1."""
+    examples = Examples(*map(jnp.asarray, problem.examples("train")))
+    local = None if local is None else jax.tree.map(jnp.asarray, local)
+    if problem.model.design is None:
+        return GeneralMixture(problem, examples, jnp.asarray(alpha), local)
+    sizes = problem.federation.train.sizes
+    share = jnp.asarray(np.repeat(1.0 / (len(problem) * sizes), sizes))
+    own, pull, rest = jnp.zeros(()), jax.tree.map(jnp.zeros_like, problem.init("zeros")), jnp.zeros(())
+    if local is not None:
+        others = jnp.asarray(1 - alpha)
+        own = _own_outputs(problem, examples, 1 - alpha, local)
+        pull = jax.tree.map(lambda leaf: jnp.tensordot(alpha * others, leaf, 1) / len(alpha), local)
+        rest = 0.5 * jnp.mean(others**2 * jax.vmap(trees.squared_norm)(local))
+    scale, alpha2 = jnp.asarray(np.repeat(alpha, sizes)), jnp.asarray(np.mean(alpha**2))
+    return LinearMixture(problem, examples, share, scale, own, alpha2, pull, rest)
+
+
+def _own_outputs(problem: Problem, examples: Examples, factors: np.ndarray, local: Any) -> jax.Array:
+    """Of every row: its client's factor times the output of its client's pure local model."""
+    offsets, outputs = problem.federation.train.offsets, []
+    for client, factor in enumerate(factors):
+        rows = slice(offsets[client], offsets[client + 1])
+        mine = jax.tree.map(lambda leaf, i=client: leaf[i], local)
+        piece = Examples(examples.x[rows], examples.y[rows])
+        outputs.append(factor * problem.predict(mine, piece, Batch(None, piece.y))[0])
+    return jnp.concatenate(outputs)
+
+
+def objective(problem: Problem, examples: Examples, client: jax.Array) -> Objective:
+    """A client's objective over the whole training data."""
+    part = problem.federation.train
+    starts, sizes = jnp.asarray(part.offsets[:-1]), jnp.asarray(part.sizes)
+    zero, longest = jnp.asarray(0), int(np.max(part.sizes))
+    return Objective(problem, examples, starts[client], sizes[client], longest, client, zero, jax.random.key(0))

@@ -1,0 +1,233 @@
+"""One client's objective: what an algorithm may ask of a client's data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from polyfed.core import randomness, trees
+from polyfed.core.precision import Narrow
+from polyfed.problem import deferred
+
+if TYPE_CHECKING:
+    from polyfed.problem.problem import Problem
+
+BLOCK = 4096
+"""The rows that a pass over a client's whole data takes at a time; a client with fewer is taken in one piece."""
+
+
+AHEAD = 1 << 14
+"""The most rows whose order is drawn before the first step, all at once, which costs less than step by step."""
+
+NEARBY_BYTES = 256 << 10
+"""The most that a client's rows may take to be copied together before local work that reads all of them."""
+
+MASKS = 2**31 - 2
+"""What a client's key is folded with for the draws of the model itself (dropout), apart from those of the batches."""
+
+
+class Batch(NamedTuple):
+    """Rows of an example array (None: all of them), and the weight of each: 0 where the batch is padded.
+
+    Without weights: all of the client's rows. `key` is for models that draw in training, and None elsewhere.
+    `examples`: the array that the rows are of, where it is not that of the objective.
+    """
+
+    rows: jax.Array | None
+    weights: jax.Array | None
+    key: jax.Array | None = None
+    examples: Examples | None = None
+
+
+class Examples(NamedTuple):
+    """The rows of all clients, one client after another."""
+
+    x: jax.Array
+    y: jax.Array
+
+
+@dataclass(frozen=True)
+class Batching:
+    """How local work is cut into batches: `steps` of them or, if given, `epochs` passes; of `size` rows, or "full".
+
+    Without replacement the rows are shuffled anew for each pass, and the last batch of a pass may be smaller; with
+    replacement every batch is an independent draw.
+    """
+
+    size: int | Literal["full"]
+    steps: int
+    epochs: int | None = None
+    replace: bool = False
+
+    @classmethod
+    def of(cls, method: Any) -> Batching:
+        """From an algorithm's fields `batch`, `local_steps`, `local_epochs` and `replace`."""
+        return cls(method.batch, method.local_steps, method.local_epochs, method.replace)
+
+
+@dataclass(frozen=True)
+class Objective:
+    """f_i(x) = (1/n_i) sum_j loss(model(x, a_ij), b_ij) + l2/2 |x|^2, of one client i, in one round.
+
+    Made by the engine inside its compiled program: `start` and `size` say which rows are the client's.
+    """
+
+    problem: Problem
+    examples: Examples
+    start: jax.Array
+    size: jax.Array
+    longest: int
+    """The size of the largest client: the bound of any pass over a client's rows."""
+    client: jax.Array
+    """The client's place in the federation."""
+    round: jax.Array
+    """The number of the round, 0 for the first."""
+    shared_key: jax.Array
+    """The round's key that the server and all clients know: for draws that must be the same everywhere."""
+    block: Examples | None = None
+    """The client's own rows, padded to `longest`, where the engine has them laid out so: no pass then gathers them."""
+    validation: Objective | None = None
+    """f_i on the client's validation rows, where the data has any."""
+    compute: Narrow = None
+    """The type that the model computes in, where it is not that of the parameters."""
+    shortest: int = 0
+    """The size of the smallest client, where known: if all need as many batches for a pass, their number is."""
+    platform: str | None = None
+    """The kind of device that it runs on, where local work may be arranged for it."""
+
+    def value(self, params: Any, batch: Batch | None = None) -> jax.Array:
+        """f_i on a batch, or on all of the client's rows."""
+        return self._pass(self._batch_loss, params, batch) + self.problem.ridge(params)
+
+    def grad(self, params: Any, batch: Batch | None = None, tied: bool = True) -> Any:
+        """The gradient of f_i on a batch, or on all of the client's rows.
+
+        `tied`: as a step takes it, see `trees.tied`; a method that reads it before its step ties it then.
+        """
+        loss = self._pass(jax.grad(self._batch_loss), params, batch)
+        gradient = trees.add(loss, jax.grad(self.problem.ridge)(params))
+        return trees.tied(gradient) if tied else gradient
+
+    def own(self, value: Any) -> Any:
+        """This client's value of a hyper-parameter that is one number for all, or a vector with one for each."""
+        return value[self.client] if jnp.ndim(value) == 1 else value
+
+    def weight(self, weighting: str) -> jax.Array | float:
+        """The client's weight in a mean over clients: its number of rows ("size"), or one for all ("uniform")."""
+        return self.size.astype(jnp.result_type(float)) if weighting == "size" else 1.0
+
+    def train(
+        self,
+        step: Callable[[Any, Batch | None], Any],
+        carry: Any,
+        key: jax.Array,
+        batching: Batching,
+        count: jax.Array | None = None,
+    ) -> tuple[Any, jax.Array]:
+        """Run `carry = step(carry, batch)` over the client's batches; also return how many steps that took.
+
+        `count`, which may be drawn, takes the place of the batching's own number of steps.
+
+        The batch is None where a step takes all of the client's rows, which is what `value` and `grad` read it as.
+        For a model that draws in training (dropout) a batch has a key, that of the step.
+        """
+        size = self.longest if batching.size == "full" else min(batching.size, self.longest)
+        whole = batching.size == "full" or (batching.size >= self.longest and not batching.replace)
+        per_epoch = self._batches(size)
+        steps = batching.steps if batching.epochs is None else batching.epochs * per_epoch
+        steps = steps if count is None else count
+        if batching.replace and not whole:
+            size = int(batching.size)
+        read = steps * size if isinstance(steps, int) and not whole else None
+        ahead = read is not None and read <= AHEAD
+        near, first = (None, self.start) if read is None else self._copied(read)
+
+        def rows_at(index: jax.Array) -> Batch | None:
+            if whole:
+                return None
+            if batching.replace:
+                draw = jax.random.randint(jax.random.fold_in(key, index), (size,), 0, self.size)
+                return Batch(first + draw, jnp.ones(size, jnp.result_type(float)))
+            positions = (index % per_epoch) * size + jnp.arange(size)
+            inside = positions < self.size
+            shuffle = jax.random.fold_in(key, index // per_epoch)
+            unroll = 1 if ahead else randomness.UNROLL
+            rows = randomness.shuffled(shuffle, self.size, jnp.where(inside, positions, 0), unroll=unroll)
+            return Batch(first + rows, inside.astype(jnp.result_type(float)))
+
+        batches = jax.vmap(rows_at)(jnp.arange(steps)) if ahead else None
+
+        def batch_at(index: jax.Array) -> Batch | None:
+            batch = rows_at(index) if batches is None else jax.tree.map(lambda leaf: leaf[index], batches)
+            batch = batch if batch is None else batch._replace(examples=near)
+            if self.problem.model.train_apply is None:
+                return batch
+            own = jax.random.fold_in(jax.random.fold_in(key, MASKS), index)
+            return (Batch(None, None) if batch is None else batch)._replace(key=own)
+
+        carry = lax.optimization_barrier(carry)  # else XLA keeps every client's copy of what the caller still needs
+
+        def body(index: jax.Array, carry: Any) -> Any:
+            return step(carry, batch_at(index))
+
+        if isinstance(steps, int) and ahead and self.platform not in (None, "cpu"):
+            carry = deferred.loop(steps, body, carry, self.platform)
+        else:
+            carry = lax.fori_loop(0, steps, body, carry)
+        return carry, jnp.asarray(steps, jnp.int32)
+
+    def _batches(self, size: int) -> jax.Array | int:
+        """How many batches a pass takes; a plain number where it is that of every client."""
+        least, most = -(-self.shortest // size), -(-self.longest // size)
+        return most if least == most else (self.size + size - 1) // size
+
+    def _copied(self, count: int) -> tuple[Examples | None, jax.Array]:
+        """The client's rows and where they begin in the copy, before work that reads `count` rows; or None.
+
+        A processor reads rows one after another faster than here and there.
+        """
+        there = len(self.examples.y)
+        size = sum(part.dtype.itemsize * prod(part.shape[1:]) for part in self.examples) * self.longest
+        if self.platform != "cpu" or count < self.longest or self.longest > there or size > NEARBY_BYTES:
+            return None, self.start
+        begin = jnp.minimum(self.start, there - self.longest)
+        parts = (lax.dynamic_slice_in_dim(part, begin, self.longest) for part in self.examples)
+        return Examples(*map(lax.optimization_barrier, parts)), self.start - begin
+
+    def rows(self, first: jax.Array | int, count: int) -> Batch:
+        """The client's rows first..first+count-1 in their own order; beyond its last row, that row with weight 0."""
+        positions = first + jnp.arange(count)
+        inside = positions < self.size
+        return Batch(self.start + jnp.where(inside, positions, self.size - 1), inside.astype(jnp.result_type(float)))
+
+    def _batch_loss(self, params: Any, examples: Examples, batch: Batch) -> jax.Array:
+        return self.problem.batch_loss(params, examples, batch, self.compute)
+
+    def _pass(self, function: Callable[[Any, Examples, Batch], Any], params: Any, batch: Batch | None) -> Any:
+        """A mean over a batch, or over all of the client's rows, block by block."""
+        if batch is not None and batch.weights is not None:
+            return function(params, batch.examples or self.examples, batch)
+        key = None if batch is None else batch.key
+        if self.block is not None:
+            inside = jnp.arange(self.longest) < self.size
+            return function(params, self.block, Batch(None, inside.astype(jnp.result_type(float)), key))
+        if self.longest <= BLOCK:
+            return function(params, self.examples, self.rows(0, self.longest)._replace(key=key))
+
+        def block(index: jax.Array, total: Any) -> Any:
+            rows = self.rows(index * BLOCK, BLOCK)
+            weight = jnp.sum(jnp.asarray(rows.weights))
+            if key is not None:
+                rows = rows._replace(key=jax.random.fold_in(key, index))
+            return trees.add(total, trees.scale(weight, function(params, self.examples, rows)))
+
+        shape = jax.eval_shape(function, params, self.examples, self.rows(0, BLOCK))
+        zero = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shape)
+        total = lax.fori_loop(0, (self.size + BLOCK - 1) // BLOCK, block, zero)
+        return trees.scale(1.0 / self.size, total)

@@ -1,0 +1,150 @@
+"""Reference solutions of convex problems: constants, pure local models, and the minimiser of the mixture objective."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+
+from polyfed.core import trees
+from polyfed.core.errors import PolyfedError
+from polyfed.problem import newton
+from polyfed.problem.mixture_objective import mixture_objective, objective
+from polyfed.problem.objective import Examples
+
+if TYPE_CHECKING:
+    from polyfed.problem.problem import Problem
+
+CURVATURE = {"logistic": 0.25, "softmax": 0.5, "squared": 1.0}
+"""The largest second derivative of each loss in the model's output."""
+
+
+@dataclass(frozen=True)
+class Constants:
+    """Of every client: smoothness L_i, strong convexity mu_i, and the trace bound on L_i."""
+
+    smoothness: np.ndarray
+    convexity: np.ndarray
+    trace_bound: np.ndarray
+
+
+@dataclass(frozen=True)
+class LocalModels:
+    """x_i* = argmin f_i of every client (a leading client axis), and the gradient norms that were reached."""
+
+    params: Any
+    grad_norms: np.ndarray
+
+
+@dataclass(frozen=True)
+class Reference:
+    """The minimiser x* of (1/n) sum_i f_i(alpha_i x + (1 - alpha_i) x_i*), its value f* and the gradient norm there."""
+
+    params: Any
+    value: float
+    grad_norm: float
+    alpha: np.ndarray
+    local_models: LocalModels | None
+
+
+def constants(problem: Problem) -> Constants:
+    """L_i = c lambda_max(A'A)/n_i + l2 with c the loss's curvature; mu_i = l2, plus lambda_min(A'A)/n_i if squared."""
+    design = problem.model.design
+    if design is None:
+        raise PolyfedError("smoothness constants are known for linear models only; give the stepsize")
+    curvature, squared = CURVATURE[problem.loss.name], problem.loss.name == "squared"
+    found = []
+    for client in range(len(problem)):
+        rows = design(problem.federation.train.of(client)[0])
+        gram = rows.T @ rows if rows.shape[0] >= rows.shape[1] or squared else rows @ rows.T
+        eigenvalues = np.linalg.eigvalsh(gram) / len(rows)
+        lowest = max(eigenvalues[0], 0.0) if squared else 0.0
+        found.append((curvature * eigenvalues[-1], lowest, curvature * np.sum(rows**2) / len(rows)))
+    largest, lowest, trace = np.array(found).T
+    return Constants(largest + problem.l2, lowest + problem.l2, trace + problem.l2)
+
+
+def local_models(problem: Problem, tolerance: float) -> LocalModels:
+    """Every client's own minimiser, by Newton's method in float64."""
+    with jax.enable_x64(True):
+        start, unravel = ravel_pytree(jax.tree.map(jnp.zeros_like, problem.init("zeros")))
+        examples = Examples(*map(jnp.asarray, problem.examples("train")))
+
+        def one(examples: Examples, client: jax.Array) -> newton.Minimum:
+            f = objective(problem, examples, client)
+            return newton.minimize(
+                lambda x: f.value(unravel(x)), lambda x: ravel_pytree(f.grad(unravel(x)))[0], start, tolerance
+            )
+
+        everyone = jnp.arange(len(problem))
+        found = jax.jit(lambda rows: jax.lax.map(partial(one, rows), everyone, batch_size=16))(examples)
+        params = jax.tree.map(np.asarray, jax.vmap(unravel)(found.x))
+    return LocalModels(params, np.asarray(found.grad_norm))
+
+
+def solve(problem: Problem, alpha: np.ndarray, local: LocalModels | None, tolerance: float) -> Reference:
+    """Newton's method on the mixture objective, in float64; refuses a problem without a minimiser."""
+    with jax.enable_x64(True):
+        start, unravel = ravel_pytree(jax.tree.map(jnp.zeros_like, problem.init("zeros")))
+        f = mixture_objective(problem, alpha, None if local is None else local.params)
+
+        def flat_gradient(f: Any, x: jax.Array) -> jax.Array:
+            return ravel_pytree(f.gradient(unravel(x)))[0]
+
+        def minimize(f: Any, x: jax.Array, tolerance: float) -> newton.Minimum:
+            dense = jax.eval_shape(lambda x: f.hessian(x, unravel), x) is not None
+            hessian = (lambda x: f.hessian(x, unravel)) if dense else None
+            return newton.minimize(
+                lambda x: f.value(unravel(x)), partial(flat_gradient, f), x, tolerance, most=40, hessian=hessian
+            )
+
+        # The curvature shrinks with alpha^2, so the gradient must be smaller for x to be as close.
+        sharp = tolerance * float(np.mean(alpha**2))
+        found = jax.jit(minimize)(f, start, sharp)
+        norm, size = float(found.grad_norm), float(jnp.linalg.norm(found.x))
+        way = found.x / max(size, 1.0)
+        bend = jnp.vdot(way, jax.jvp(partial(flat_gradient, f), (found.x,), (way,))[1])
+        flat = size > 1 and float(bend) < 1e-9 * float(np.mean(alpha**2))  # the infimum lies at infinity
+        if not norm <= tolerance or flat:
+            raise PolyfedError(
+                f"no minimiser was found: after {int(found.steps)} Newton steps the gradient's norm is {norm:.1e} "
+                f"and the parameters' is {size:.1e}; without a ridge, separable data has none (l2 = {problem.l2:g})"
+            )
+        params = jax.tree.map(np.asarray, unravel(found.x))
+        return Reference(params, float(f.value(unravel(found.x))), norm, alpha, local)
+
+
+class Distance:
+    """How far a global model is from the reference: f - f*, |grad|^2, mean squared distance of the deployed models.
+
+    Far away, f - f* is the difference of the two values. Close by, where a difference of values would be lost in
+    rounding, it is the Bregman divergence of f, which is the same since grad f(x*) = 0: the integral over s in [0, 1]
+    of (1 - s) v' H(x* + s v) v with v = x - x*. That is a sum of terms that are not negative.
+    """
+
+    def __init__(self, problem: Problem, reference: Reference) -> None:
+        self.reference = reference
+        with jax.enable_x64(True):
+            local = None if reference.local_models is None else reference.local_models.params
+            f = mixture_objective(problem, reference.alpha, local)
+            end = jax.tree.map(jnp.asarray, reference.params)
+
+            def measure(f: Any, x: Any) -> tuple[jax.Array, jax.Array, jax.Array]:
+                v = trees.subtract(x, end)
+                plain = f.value(x) - reference.value
+                gap = jnp.where(plain > 1e-5, plain, f.divergence(end, v))
+                spread = jnp.mean(jnp.asarray(reference.alpha) ** 2) * trees.squared_norm(v)
+                return gap, trees.squared_norm(f.gradient(x)), spread
+
+            self._measure = partial(jax.jit(measure), f)
+
+    def __call__(self, params: Any) -> dict[str, float]:
+        with jax.enable_x64(True):
+            found = self._measure(jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), params))
+            gap, grad_norm2, distance = (float(number) for number in found)
+        return {"gap": gap, "grad_norm2": grad_norm2, "distance": distance}

@@ -1,0 +1,1 @@
+"""From a config to an answer: run, compare, tune, plan, personalize."""

@@ -1,0 +1,335 @@
+"""Configs: TOML with the sections [data] [problem] [algorithm] [run] [privacy] [tune]; [[compare]] for several methods.
+
+Every key is checked; an error names the file, the key, what was found and what was expected.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from polyfed import data
+from polyfed.algorithms import FLIX, Local
+from polyfed.algorithms.contract import REGISTRY, Algorithm, get_algorithm
+from polyfed.core.errors import PolyfedError, suggestion
+from polyfed.core.schedules import Decay, Inverse, InverseStep
+from polyfed.engine.measure import FineTune
+from polyfed.engine.privacy.mechanism import Privacy, privacy_settings
+from polyfed.models import MODELS
+from polyfed.problem.losses import LOSSES
+from polyfed.problem.problem import Problem
+from polyfed.studies.run_settings import RunSettings, run_settings
+
+if TYPE_CHECKING:
+    from polyfed.studies.search_space import TunePlan
+
+SECTIONS = ("data", "problem", "algorithm", "run", "privacy", "tune", "compare")
+
+
+@dataclass(frozen=True)
+class Method:
+    """One method of a config: its label and its algorithm; `finetune` deploys the fine-tuned global model."""
+
+    label: str
+    algorithm: Algorithm
+    finetune: bool = False
+
+
+@dataclass
+class Config:
+    """A checked config. `problem` is made from [data] and [problem] on first use."""
+
+    data: dict[str, Any]
+    problem_section: dict[str, Any]
+    methods: list[Method]
+    run: RunSettings
+    where: str
+    shared: dict[str, Any] = field(default_factory=dict)
+    tune: TunePlan | None = None
+    privacy: Privacy | None = None
+    _problem: Problem | None = None
+    _federation: data.Federation | data.Population | None = None
+
+    @property
+    def problem(self) -> Problem:
+        if self._problem is None:
+            self._problem = self._build()
+        return self._problem
+
+    @property
+    def local(self) -> Algorithm:
+        """Training alone: with the stepsize and the batches of [algorithm], as far as it names them.
+
+        Where every method mixes in pure local models, those are it; its stepsize is then not one of local training.
+        """
+        if all(method.algorithm.mixture for method in self.methods):
+            names = [name for name in _hyper_parameters(FLIX.name) if name.startswith("plm_")]
+            return FLIX(alpha=0.0, lr=1.0, **{name: getattr(self.methods[0].algorithm, name) for name in names})
+        given = {key: value for key, value in self.shared.items() if key in _hyper_parameters(Local.name)}
+        return algorithm_from({**given, "name": Local.name}, "algorithm", self.where)
+
+    def finetune(self, algorithm: Algorithm) -> FineTune | None:
+        """How the fine-tuned model is made, for this algorithm."""
+        if self.run.finetune_steps == 0:
+            return None
+        chosen = None if algorithm.mixture else getattr(algorithm, "lr", None)
+        if isinstance(chosen, Decay):
+            chosen = chosen.initial
+        if self.run.finetune_lr is not None:
+            chosen = self.run.finetune_lr
+        lr = chosen if isinstance(chosen, int | float) else FineTune.lr
+        return FineTune(self.run.finetune_steps, float(lr), self.run.finetune_batch)  # pyright: ignore
+
+    def resolved(self, method: Method) -> dict[str, Any]:
+        """All sections with every default filled in, for one method: what a run directory keeps."""
+        algorithm = {"name": method.algorithm.name, "label": method.label, **as_table(method.algorithm)}
+        if method.finetune:
+            algorithm["finetune"] = True
+        function = data.sources()[self.data["source"]][1]
+        source = {"source": self.data["source"], **_defaults(function), **self.data}
+        model = MODELS[self.problem_section["model"]]
+        problem = {**_defaults(model), **self.problem_section, "loss": self.problem.loss.name, "l2": self.problem.l2}
+        found = {"data": source, "problem": problem, "algorithm": algorithm, "run": as_table(self.run)}
+        return found if self.privacy is None else found | {"privacy": as_table(self.privacy)}
+
+    @property
+    def federation(self) -> data.Federation | data.Population:
+        """The data that [data] describes."""
+        if self._federation is None:
+            options = dict(self.data)
+            with self._named():
+                self._federation = data.load(options.pop("source"), **options)
+        return self._federation
+
+    def _build(self) -> Problem:
+        federation, options = self.federation, dict(self.problem_section)
+        with self._named():
+            model = MODELS[options.pop("model")]
+            loss = options.pop("loss", None) or _natural_loss(federation)
+            l2 = options.pop("l2", 0.0)
+            return Problem(federation, model(**options), loss, l2)
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        """Within it, an error begins with the config's name."""
+        try:
+            yield
+        except PolyfedError as error:
+            raise PolyfedError(f"{self.where}: {error}") from None
+
+
+def read_config(path: str | Path, changes: Sequence[str] = (), *, data_only: bool = False) -> Config:
+    """Read a config file, with `section.key=value` changes on top; `data_only`: it need not name an algorithm."""
+    path = Path(path)
+    try:
+        sections = tomllib.loads(path.read_text())
+    except FileNotFoundError:
+        raise PolyfedError(f"{path}: no such config file") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise PolyfedError(f"{path}: cannot be read: {error}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise PolyfedError(f"{path}: not valid TOML: {error}") from None
+    return make_config(sections, where=str(path), changes=changes, folder=path.parent, data_only=data_only)
+
+
+def make_config(
+    sections: Mapping[str, Any],
+    *,
+    where: str = "config",
+    changes: Sequence[str] = (),
+    folder: Path | None = None,
+    data_only: bool = False,
+) -> Config:
+    """Check the sections of a config and bring them together."""
+    for name in sections:
+        if name not in SECTIONS:
+            raise PolyfedError(f"{where}: unknown section [{name}]{suggestion(name, SECTIONS)}")
+    merged = {name: dict(s) if isinstance(s, Mapping) else s for name, s in sections.items()}
+    for change in changes:
+        _apply(merged, change)
+    for name in ("data", "problem", "algorithm", "run"):
+        if not isinstance(merged.setdefault(name, {}), dict):
+            raise PolyfedError(f"{where}: {name} must be a section, [{name}]")
+    source = _data(merged["data"], where, folder)
+    problem = check_problem(merged["problem"], where)
+    run = run_settings(merged["run"], where)
+    shared = merged["algorithm"]
+    entries = merged.get("compare", [])
+    if not isinstance(entries, list) or not all(isinstance(entry, Mapping) for entry in entries):
+        raise PolyfedError(f"{where}: compare must be a list of tables, [[compare]]")
+    if entries:
+        methods = [
+            _method({**_fitting(shared, entry), **entry}, f"compare[{i}]", where) for i, entry in enumerate(entries)
+        ]
+        _check_shared(shared, entries, where)
+    elif "name" in shared:
+        methods = [_method(shared, "algorithm", where)]
+    elif data_only:
+        methods = []
+    else:
+        raise PolyfedError(f"{where}: algorithm.name is missing; `polyfed algorithms` lists the names")
+    labels = [method.label for method in methods]
+    for label in labels:
+        if labels.count(label) > 1:
+            raise PolyfedError(f"{where}: two [[compare]] entries are labelled '{label}'; give each its own label")
+    privacy = privacy_settings(merged.get("privacy"), where)
+    if privacy is not None and "tune" in merged:
+        raise PolyfedError(f"{where}: [tune] does not go with [privacy]: what every candidate spends is not counted")
+    tune = _tune(merged.get("tune"), methods, where)
+    return Config(source, problem, methods, run, where, dict(shared), tune, privacy)
+
+
+def algorithm_from(options: Mapping[str, Any], section: str = "algorithm", where: str = "config") -> Algorithm:
+    """The algorithm that a section describes: its name and its hyper-parameters."""
+    options = dict(options)
+    name = options.pop("name", None)
+    if not isinstance(name, str):
+        raise PolyfedError(f"{where}: {section}.name is missing; `polyfed algorithms` lists the names")
+    try:
+        cls = get_algorithm(name)
+        known = {f.name for f in dataclasses.fields(cls)}  # pyright: ignore[reportArgumentType]
+        for key in options:
+            if key not in known:
+                raise PolyfedError(f"unknown key {section}.{key} for {name}{suggestion(key, known)}")
+        made = cls(**{key: hyper_parameter(value, f"{section}.{key}") for key, value in options.items()})
+        made.check()
+    except PolyfedError as error:
+        raise PolyfedError(f"{where}: {error}") from None
+    return made
+
+
+def _method(options: Mapping[str, Any], section: str, where: str) -> Method:
+    options = dict(options)
+    label, finetune = options.pop("label", None), options.pop("finetune", False)
+    if not isinstance(finetune, bool):
+        raise PolyfedError(f"{where}: {section}.finetune must be true or false, found {finetune!r}")
+    algorithm = algorithm_from(options, section, where)
+    if label is None:
+        label = algorithm.name + (" + fine-tuning" if finetune else "")
+    if not isinstance(label, str) or not label.strip():
+        raise PolyfedError(f"{where}: {section}.label must be a word, found {label!r}")
+    return Method(label, algorithm, finetune)
+
+
+def _tune(section: Any, methods: Sequence[Method], where: str) -> TunePlan | None:
+    if section is None:
+        return None
+    from polyfed.studies.search_space import tune_plan
+
+    return tune_plan(section, {method.label: type(method.algorithm) for method in methods}, where)
+
+
+def _fitting(shared: Mapping[str, Any], entry: Mapping[str, Any]) -> dict[str, Any]:
+    """What of [algorithm] an entry of [[compare]] takes over: the keys that its algorithm has."""
+    known = _hyper_parameters(entry.get("name"))
+    return {key: value for key, value in shared.items() if key in known}
+
+
+def _check_shared(shared: Mapping[str, Any], entries: Sequence[Mapping[str, Any]], where: str) -> None:
+    """Every key of [algorithm] must be one of some entry's algorithm."""
+    known = set().union(*(_hyper_parameters(entry.get("name")) for entry in entries))
+    for key in shared:
+        if key not in known and key != "name":
+            raise PolyfedError(f"{where}: no method of [[compare]] has algorithm.{key}{suggestion(key, known)}")
+
+
+def _hyper_parameters(name: Any) -> set[str]:
+    if name not in REGISTRY:
+        return set()
+    return {f.name for f in dataclasses.fields(REGISTRY[name])}  # pyright: ignore[reportArgumentType]
+
+
+def hyper_parameter(value: Any, key: str) -> Any:
+    """A table {initial, rate}, {scale, offset} or {step_scale, step_offset} is a schedule; a list is a tuple."""
+    if isinstance(value, Mapping) and key.endswith(".compressor"):
+        return dict(value)
+    if isinstance(value, Mapping):
+        for kind in (Decay, Inverse, InverseStep):
+            if set(value) == {f.name for f in dataclasses.fields(kind)}:
+                return kind(**value)
+        known = "{initial, rate}, {scale, offset} or {step_scale, step_offset}"
+        raise PolyfedError(f"{key} must be a number, {known}, found {dict(value)}")
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _data(section: dict[str, Any], where: str, folder: Path | None) -> dict[str, Any]:
+    if "source" not in section:
+        raise PolyfedError(f"{where}: data.source is missing; `polyfed data list` names the sources")
+    section = dict(section)
+    if isinstance(section.get("path"), str) and folder is not None:
+        section["path"] = str((folder / section["path"]).resolve())
+    return section
+
+
+def check_problem(section: dict[str, Any], where: str) -> dict[str, Any]:
+    """Check the section [problem]."""
+    section = {"model": "linear", **section}
+    if not isinstance(section["model"], str) or section["model"] not in MODELS:
+        name = str(section["model"])
+        raise PolyfedError(f"{where}: unknown problem.model '{name}'{suggestion(name, MODELS)}")
+    if section.get("loss") is not None and str(section["loss"]) not in LOSSES:
+        name = str(section["loss"])
+        raise PolyfedError(f"{where}: unknown problem.loss '{name}'{suggestion(name, LOSSES)}")
+    options = set(inspect.signature(MODELS[section["model"]]).parameters)
+    known = {"model", "loss", "l2", *options}
+    for key in section:
+        if key not in known:
+            raise PolyfedError(f"{where}: unknown key problem.{key} for {section['model']}{suggestion(key, known)}")
+    return section
+
+
+def _apply(sections: dict[str, Any], change: str) -> None:
+    """Apply one `section.key=value`."""
+    key, separator, text = change.partition("=")
+    parts = key.strip().split(".")
+    if not separator or len(parts) < 2 or not all(parts):
+        raise PolyfedError(f"--set {change}: expected section.key=value")
+    if parts[0] not in SECTIONS or parts[0] == "compare":
+        raise PolyfedError(f"--set {change}: unknown section '{parts[0]}'{suggestion(parts[0], SECTIONS[:-1])}")
+    try:
+        value = tomllib.loads(f"value = {text.strip()}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text.strip()
+    place = sections.setdefault(parts[0], {})
+    for part in parts[1:-1]:
+        place = place.setdefault(part, {})
+        if not isinstance(place, dict):
+            raise PolyfedError(f"--set {change}: {part} is not a table")
+    place[parts[-1]] = value
+
+
+def _natural_loss(federation: data.Federation | data.Population) -> str:
+    """The loss that fits the targets: softmax for classes, logistic for +-1, squared for real numbers."""
+    if federation.classes is not None:
+        return "softmax"
+    return "logistic" if set(map(float, set(federation.some_targets.tolist()))) <= {-1.0, 1.0} else "squared"
+
+
+def _defaults(function: Any) -> dict[str, Any]:
+    """A function's optional arguments with their values, as TOML knows them: what is None is left out."""
+    found = {}
+    for name, parameter in inspect.signature(function).parameters.items():
+        value = list(parameter.default) if isinstance(parameter.default, tuple) else parameter.default
+        if isinstance(value, str | int | float | list):
+            found[name] = value
+    return found
+
+
+def as_table(owner: Any) -> dict[str, Any]:
+    """A dataclass as a TOML table: what is None is left out."""
+    found: dict[str, Any] = {}
+    for item in dataclasses.fields(owner):
+        value = getattr(owner, item.name)
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            value = dataclasses.asdict(value)
+        if isinstance(value, tuple):
+            value = list(value)
+        if value is not None:
+            found[item.name] = value if isinstance(value, str | int | float | bool | list | dict) else repr(value)
+    return found

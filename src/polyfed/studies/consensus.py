@@ -1,0 +1,181 @@
+"""Consensus error and client drift of any method, local step by local step.
+
+Before each round of a simulation its local work is done once more, with an objective that notes the client's copy of
+the model at every step. The compiled round knows nothing of it, so that a run without it costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from polyfed.algorithms.contract import Algorithm, Server, State
+from polyfed.core import randomness
+from polyfed.core.errors import PolyfedError
+from polyfed.core.randomness import Purpose
+from polyfed.core.trees import Tree
+from polyfed.engine.round.records import Data
+from polyfed.engine.simulation import Simulation
+from polyfed.problem.objective import Batching, Objective
+from polyfed.problem.problem import Problem, precision
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MOST = 100
+"""The steps that are noted of a round whose number of steps is drawn."""
+
+
+class LocalSteps(NamedTuple):
+    """A round, after k = 0, 1, ... of its local steps; what a client did not reach is NaN."""
+
+    consensus: np.ndarray
+    """xi_k = mean over participants of |w_m - mean w|^2"""
+    drift: np.ndarray
+    """mean over participants of |w_m - w_m at k = 0|^2"""
+    copies: Tree
+    """w_m itself: (participants, steps + 1, ...) on each array"""
+
+
+def consensus(
+    problem: Problem,
+    method: Algorithm,
+    *,
+    rounds: int,
+    watch: Callable[[int, LocalSteps], None] | None = None,
+    **run: Any,
+) -> pd.DataFrame:
+    """Run a method and measure every local step: a row per round and step, with `consensus` and `drift`.
+
+    `step` k counts from 0, where the copies are what was received, to the last, which the server averages. `run` takes
+    what `Simulation` does: participation, seed, init, dtype, devices. `watch` is handed each round's copies.
+    """
+    import pandas as pd
+
+    simulation = Simulation(problem, method, **run)
+    simulation.prepare()
+    look, rows, done = Watch(simulation), [], 0
+    for number in range(rounds):
+        found = look()
+        if watch is not None:
+            watch(number, found)
+        rows += [
+            {"round": number, "step": k, "iteration": done + k, "consensus": float(xi), "drift": float(moved)}
+            for k, (xi, moved) in enumerate(zip(found.consensus, found.drift, strict=True))
+            if np.isfinite(xi)
+        ]
+        simulation.advance(1)
+        done = simulation.iterations
+    return pd.DataFrame(rows)
+
+
+class Watch:
+    """Looks at the next round's local steps of a simulation, and leaves the simulation as it is."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        method = simulation.method
+        if not method.walks:
+            raise PolyfedError(f"{method.name}: its clients take no local steps, so that there is no drift to measure")
+        self.simulation = simulation
+        self._replay = jax.jit(self._copies)
+
+    def __call__(self) -> LocalSteps:
+        simulation, programs = self.simulation, self.simulation.programs
+        with precision(simulation.dtype):
+            number = jnp.int32(simulation.round)
+            clients, taken = programs.round.cohort(programs.data, number)
+            clients = np.unique(np.asarray(clients).ravel()[np.asarray(taken).ravel()])
+            states = jax.tree.map(lambda leaf: jnp.asarray(leaf[clients]), simulation.client_state)
+            data = programs.data._replace(blocks=None)
+            copies = self._replay(programs.method, simulation.server, states, jnp.asarray(clients), data, number)
+        copies = jax.tree.map(np.asarray, copies)
+        flat = [leaf.reshape(*leaf.shape[:2], -1) for leaf in jax.tree.leaves(copies)]
+        rows = np.concatenate(flat, axis=2).astype(np.float64)
+        apart, moved = _squares(rows)
+        return LocalSteps(_means(apart), _means(moved), copies)
+
+    def _copies(
+        self, method: Algorithm, server: Server, states: State, clients: jax.Array, data: Data, number: jax.Array
+    ) -> Tree:
+        """Every participant's copy of the model after each local step, as `Round.local` would have it."""
+        shared = randomness.purpose_key(data.seed, Purpose.LOCAL, number)
+        broadcast = method.broadcast(server)
+        like = jax.eval_shape(self.simulation.problem.init)
+
+        def one(client: jax.Array, state: State) -> Tree:
+            f: Any = Recorder(self.simulation.programs.round.objective(data, client, number), like)
+            method.local(broadcast, state, f, randomness.client_key(shared, data.client_ids[client]))
+            if f.copies is None:
+                raise PolyfedError(f"{method.name}: its local steps carry no copy of the model")
+            return f.copies
+
+        return jax.vmap(one)(clients, states)
+
+
+@dataclass
+class Recorder:
+    """An objective whose first `train` notes the copy of the model that its steps carry; all else is passed on."""
+
+    objective: Objective
+    like: Tree
+    copies: Tree = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.objective, name)
+
+    def train(
+        self, step: Callable[..., Any], carry: Any, key: jax.Array, batching: Batching, count: jax.Array | None = None
+    ) -> tuple[Any, jax.Array]:
+        start = _copy(carry, self.like)
+        if self.copies is not None or start is None:
+            return self.objective.train(step, carry, key, batching, count)
+        most = _most(self.objective, batching, count)
+        log = jax.tree.map(lambda leaf: jnp.full((most + 1, *leaf.shape), jnp.nan, leaf.dtype).at[0].set(leaf), start)
+
+        def noted(carry: tuple[Any, Tree, jax.Array], batch: Any) -> tuple[Any, Tree, jax.Array]:
+            inner, log, k = carry
+            inner = step(inner, batch)
+            now = _copy(inner, self.like)
+            return inner, jax.tree.map(lambda row, leaf: row.at[k].set(leaf, mode="drop"), log, now), k + 1
+
+        (carry, self.copies, _), steps = self.objective.train(noted, (carry, log, jnp.int32(1)), key, batching, count)
+        return carry, steps
+
+
+def _most(f: Objective, batching: Batching, count: jax.Array | None) -> int:
+    if count is not None:
+        return MOST
+    if batching.epochs is None:
+        return batching.steps
+    return batching.epochs * (1 if batching.size == "full" else -(-f.longest // min(batching.size, f.longest)))
+
+
+def _copy(carry: Any, like: Tree) -> Tree | None:
+    """The first part of what a step carries that has the model's shape: the client's copy of the model."""
+    if jax.tree.structure(carry) == jax.tree.structure(like):
+        shapes = zip(jax.tree.leaves(carry), jax.tree.leaves(like), strict=True)
+        if all(jnp.shape(a) == b.shape for a, b in shapes):
+            return carry
+    if isinstance(carry, tuple):
+        return next((found for part in carry if (found := _copy(part, like)) is not None), None)
+    return None
+
+
+def _squares(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """|w_m - mean w|^2 and |w_m - its start|^2 of (participants, steps, numbers)."""
+    here = np.isfinite(rows).all(axis=2, keepdims=True)
+    count = np.maximum(here.sum(axis=0), 1)
+    mean = np.where(here, rows, 0).sum(axis=0) / count
+    return np.sum((rows - mean) ** 2, axis=2), np.sum((rows - rows[:, :1]) ** 2, axis=2)
+
+
+def _means(values: np.ndarray) -> np.ndarray:
+    """The mean over the clients that are still at work; NaN where none is."""
+    here = np.isfinite(values)
+    count = here.sum(axis=0)
+    return np.where(count > 0, np.where(here, values, 0).sum(axis=0) / np.maximum(count, 1), np.nan)

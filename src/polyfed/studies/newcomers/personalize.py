@@ -1,0 +1,192 @@
+"""One call: a finished run and the data of clients that it never saw give each of them a model."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+from polyfed.algorithms.contract import Algorithm
+from polyfed.core.errors import PolyfedError
+from polyfed.core.files import slug, write_csv
+from polyfed.data import Federation
+from polyfed.engine.checkpoint.tensors import save_tree
+from polyfed.engine.measure import FineTune
+from polyfed.engine.newcomers import join
+from polyfed.engine.result import Result
+from polyfed.engine.simulation import Metrics
+from polyfed.problem.objective import Batching
+from polyfed.problem.problem import Problem
+from polyfed.studies import evaluation as evaluate
+from polyfed.studies.newcomers import trained as runs
+from polyfed.studies.newcomers.fitting import fitted
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class Newcomers:
+    """Clients that joined a run: their models, and what these reach."""
+
+    problem: Problem
+    """The newcomers' own data under the run's model and loss."""
+    params: Any
+    """Their models, a leading client axis on each array."""
+    metrics: Metrics
+    """{model: {split: {metric: one value per newcomer}}} of "personal" and, where there is one, "global"."""
+    split: str | None
+    """The split that no model has seen: "test", else "validation"; None where nothing is held out."""
+
+    @property
+    def clients(self) -> Sequence[str]:
+        return self.problem.federation.clients
+
+    @property
+    def metric(self) -> str:
+        """ "accuracy" or "error", by the loss."""
+        return self.problem.loss.metric_name
+
+    def personal(self, client: str | int) -> Any:
+        """The model of one newcomer."""
+        index = client if isinstance(client, int) else self.problem.federation.index(client)
+        return jax.tree.map(lambda leaf: leaf[index], self.params)
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """A row per newcomer, on its held-out rows: how the global model does, and how its own."""
+        federation = self.problem.federation
+        sizes = np.zeros(len(federation), int) if self.split is None else federation.split(self.split).sizes
+        found = []
+        for index, client in enumerate(self.clients):
+            row: dict[str, Any] = {"client": client, "train_rows": int(federation.train.sizes[index])}
+            row |= {"split": self.split, "rows": int(sizes[index])}
+            for name in (self.metric, "loss"):
+                row |= {f"{model}_{name}": self._value(model, name, index) for model in ("global", "personal")}
+            found.append(row)
+        return found
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """`rows` as a table."""
+        import pandas as pd
+
+        return pd.DataFrame(self.rows)
+
+    @property
+    def broken(self) -> list[str]:
+        """The newcomers whose model is not finite: the stepsize was too large for their rows."""
+        leaves = [np.asarray(leaf).reshape(len(self.clients), -1) for leaf in jax.tree.leaves(self.params)]
+        fine = np.all([np.isfinite(leaf).all(axis=1) for leaf in leaves], axis=0)
+        return [self.clients[int(i)] for i in np.flatnonzero(~fine)]
+
+    def save(self, folder: str | Path) -> Path:
+        """Write newcomers.csv, a row per newcomer with every metric, and models/NAME.safetensors for each."""
+        folder = Path(folder)
+        (folder / "models").mkdir(parents=True, exist_ok=True)
+        taken: set[str] = set()
+        rows = evaluate.client_rows(self.problem, self.metrics, None)
+        for index, row in enumerate(rows):
+            del row["own_share"], row["server_weight"]
+            name = slug(row["client"])
+            while name in taken:
+                name += "-x"
+            taken.add(name)
+            row["model"] = f"models/{name}.safetensors"
+            save_tree(folder / row["model"], self.personal(index))
+        write_csv(folder / "newcomers.csv", rows)
+        return folder
+
+    def _value(self, model: str, name: str, index: int) -> float | None:
+        if self.split is None or model not in self.metrics:
+            return None
+        value = float(self.metrics[model][self.split][name][index])
+        return None if np.isnan(value) else value
+
+
+def personalize(
+    run: str | Path | Result | runs.Trained,
+    data: Federation | tuple[Any, Any] | Mapping[str, Any],
+    *,
+    steps: int | None = None,
+    finetune: FineTune | None = None,
+    validation: float = 0.1,
+    test: float = 0.2,
+    seed: int | None = None,
+) -> Newcomers:
+    """Give each client that was not there a model of its own, by the method's rule for newcomers.
+
+    `run`: a run directory, or what `simulate` gave back. Nothing of it changes.
+    `data`: a federation, one client's (X, y), or a mapping of names to such pairs, of which `validation` and `test` are
+    the shares that are held out. A model is fitted to training rows alone.
+    `steps`: local steps, by default what the method's rule says.
+    `finetune`: instead of the method's rule, fine-tune the global model; a run whose clients deploy fine-tuned models
+    does so anyway.
+    `seed`: of the batches; by default the run's.
+    """
+    known = _known(run, finetune)
+    _check_steps(steps)
+    federation = fitted(_federation(data, validation, test), known.data, known.loss)
+    problem = Problem(federation, known.model, known.loss, known.l2)
+    chosen = known.seed if seed is None else seed
+    params, metrics = join(
+        problem,
+        known.method,
+        known.server,
+        round=known.round,
+        seed=chosen,
+        dtype=known.dtype,
+        work=None if steps is None else _work(known.method, known.finetune, steps),
+        finetune=known.finetune,
+    )
+    return Newcomers(problem, params, metrics, _held_out(known.method, federation))
+
+
+def _known(run: str | Path | Result | runs.Trained, finetune: FineTune | None) -> runs.Trained:
+    if isinstance(run, str | Path):
+        found = runs.read(run)
+    elif isinstance(run, Result):
+        if run.diverged:
+            raise PolyfedError("this run diverged, so that it has no model to start from")
+        found = runs.Trained.of(run.simulation)
+    elif isinstance(run, runs.Trained):
+        found = run
+    else:
+        raise PolyfedError(f"run must be a run directory or a Result, found {type(run).__name__}")
+    if finetune is not None:
+        if getattr(found.server, "params", None) is None:
+            raise PolyfedError(f"{found.method.name} has no global model to fine-tune")
+        found = dataclasses.replace(found, finetune=finetune)
+    return found
+
+
+def _federation(data: Any, validation: float, test: float) -> Federation:
+    if isinstance(data, Federation):
+        return data
+    if isinstance(data, tuple) and len(data) == 2:
+        data = {"newcomer": data}
+    return Federation.from_arrays(data, validation=validation, test=test)
+
+
+def _check_steps(steps: int | None) -> None:
+    if steps is not None and (isinstance(steps, bool) or not isinstance(steps, int) or steps < 1):
+        raise PolyfedError(f"steps must be a whole number, at least 1, found {steps!r}")
+
+
+def _work(method: Algorithm, finetune: FineTune | None, steps: int) -> Batching:
+    if finetune is not None:
+        return Batching(finetune.batch, steps)
+    return Batching(getattr(method, "batch", "full"), steps, None, getattr(method, "replace", False))
+
+
+def _held_out(method: Algorithm, federation: Federation) -> str | None:
+    """What was kept from the newcomers' models; validation rows are not where the method learns from them."""
+    if len(federation.test.y):
+        return "test"
+    learns = getattr(method, "alpha_on", "train") == "validation"
+    return "validation" if len(federation.validation.y) and not learns else None

@@ -1,0 +1,85 @@
+"""shares.csv: the share of each client's own model in what it deploys, as a run goes on.
+
+A line per evaluated round at which any share differs from the line before; where no share ever moves, there is no file.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from polyfed.core.files import write_text
+
+NAME = "shares.csv"
+
+
+@dataclass(frozen=True)
+class Shares:
+    """What shares.csv says: `values[k][i]` is client i's share from round `rounds[k]` on."""
+
+    clients: tuple[str, ...]
+    rounds: tuple[int, ...]
+    values: np.ndarray
+
+    def at(self, rounds: Sequence[float]) -> np.ndarray:
+        """The shares at these rounds, a row for each; none may come before the first that is known."""
+        return self.values[np.searchsorted(self.rounds, rounds, side="right") - 1]
+
+
+def read_shares(folder: Path) -> Shares | None:
+    """The shares of a run; None where they never moved. A last line that was cut off by a crash is passed over."""
+    path = folder / NAME
+    if not path.is_file():
+        return None
+    with path.open(newline="") as file:
+        lines = list(csv.reader(file))
+    if not lines:
+        return None
+    rows = [line for line in lines[1:] if len(line) == len(lines[0])]
+    if not rows:
+        return None
+    values = np.array([[float(cell) for cell in row[1:]] for row in rows])
+    return Shares(tuple(lines[0][1:]), tuple(int(row[0]) for row in rows), values)
+
+
+class ShareLog:
+    """Writes shares.csv line by line, each flushed."""
+
+    def __init__(self, folder: Path, clients: Sequence[str], past: Collection[int] = ()) -> None:
+        """Begin anew or, where a run goes on, after its lines of the rounds in `past`."""
+        self.path = folder / NAME
+        self.heading, lines = ["round", *clients], []
+        if past and self.path.is_file():
+            with self.path.open(newline="") as file:
+                found = [line for line in csv.reader(file) if len(line) == len(clients) + 1]
+            lines = [line for line in found[1:] if int(line[0]) in past]
+        if lines:
+            write_text(self.path, _text([self.heading, *lines]))
+        else:
+            self.path.unlink(missing_ok=True)
+        self.count, self.last = len(lines), lines[-1][1:] if lines else None
+
+    def write(self, round: int, shares: np.ndarray) -> None:
+        """Add a round, if its shares are not those of the round before."""
+        line = [f"{share:.6g}" for share in shares.tolist()]
+        if self.count and line == self.last:
+            return
+        with self.path.open("a", newline="") as file:
+            file.write(_text([[str(round), *line]] if self.count else [self.heading, [str(round), *line]]))
+        self.count, self.last = self.count + 1, line
+
+    def finish(self) -> None:
+        """The run is over: shares that never moved need no file, clients.csv has them."""
+        if self.count == 1:
+            self.path.unlink(missing_ok=True)
+
+
+def _text(lines: list[list[str]]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(lines)
+    return text.getvalue()

@@ -1,0 +1,1 @@
+"""What theory says of a federation before it runs."""

@@ -1,0 +1,151 @@
+"""Going alone, a shared and a personal part, or one model for all: by PLSGD's Table 1, and by short runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import jax
+import numpy as np
+
+from polyfed import algorithms, theory
+from polyfed.algorithms.contract import Algorithm
+from polyfed.engine.simulation import Simulation
+from polyfed.problem.batch_constants import gradient_variances
+from polyfed.problem.problem import Problem
+from polyfed.theory import Federated
+
+Name = Literal["local", "personalized", "global"]
+SHARES = (1.0, 0.25, 0.0625)
+"""The stepsizes of a short run, as shares of 1/L; PLSGD's are divided by 1 + alpha."""
+SEEDS = 3
+
+
+@dataclass(frozen=True)
+class Way:
+    """One method: the total of its row of Table 1 (None: the theorem does not cover it), and what a run reached."""
+
+    regime: Name
+    method: str
+    bound: float | None
+    measured: float | None = None
+
+    @property
+    def ratio(self) -> float | None:
+        """Measured / bound."""
+        return None if self.bound is None or self.measured is None else self.measured / self.bound
+
+
+@dataclass(frozen=True)
+class Regime:
+    """Where a federation lies after R rounds of K steps; distances are mean squares from the clients' own optima."""
+
+    local_steps: int
+    rounds: int
+    batch: int
+    predicted: Name
+    measured: Name | None
+    window: tuple[float, float]
+    """the condition numbers for which (16) holds"""
+    constants: dict[str, float]
+    ways: list[Way]
+
+
+def regime(problem: Problem, local_steps: int = 10, rounds: int = 20, batch: int = 20, measure: bool = False) -> Regime:
+    """The regime with the least bound; with `measure`, also the one with the least distance in short runs.
+
+    Table 1 leaves out numerical constants, so that only large differences between its rows mean anything.
+    """
+    own, found = _own_models(problem), federated(problem, local_steps, rounds, batch)
+    window = theory.plsgd_window(found.clients, local_steps, rounds)
+    ways = []
+    for name, (kind, row, options) in _ways(found.L, local_steps, batch).items():
+        bound = None if name == "PLSGD (16)" and found.kappa not in window else float(row(found).total)
+        reached = _shortest(problem, own, options, rounds) if measure else None
+        ways.append(Way(kind, name, bound, reached))
+    bounds = {way: way.bound for way in ways if way.bound is not None}
+    runs = {way: way.measured for way in ways if way.measured is not None}
+    return Regime(
+        local_steps,
+        rounds,
+        batch,
+        min(bounds, key=lambda way: bounds[way]).regime,
+        min(runs, key=lambda way: runs[way]).regime if runs else None,
+        (float(window.low), float(window.high)),
+        {
+            "condition_number": found.kappa,
+            "optima_radius": found.radius,
+            "gradient_noise": found.noise,
+            "optima_spread": found.heterogeneity / found.L,
+        },
+        ways,
+    )
+
+
+def federated(problem: Problem, local_steps: int, rounds: int, batch: int) -> Federated:
+    """The constants of a problem with linear model and ridge: L, mu, B and zeta* exactly.
+
+    sigma is the largest that was found at the start, the common optimum and the client's own: an estimate from below,
+    since the assumption is about every point.
+    """
+    own, L = _own_models(problem), float(np.max(problem.constants.smoothness))
+    common = problem.solve(1.0).params
+    points = jax.tree.map(  # of every client: the start, the common optimum, its own
+        lambda shared, mine: np.stack([np.zeros_like(mine), np.broadcast_to(shared, mine.shape), mine], axis=1),
+        common,
+        problem.local_models().params,
+    )
+    variances = gradient_variances(problem, points)
+    middle = as_rows(jax.tree.map(lambda leaf: leaf[None], common))
+    return Federated(
+        clients=len(problem),
+        local_steps=local_steps,
+        rounds=rounds,
+        L=L,
+        mu=float(np.min(problem.constants.convexity)),
+        radius=float(np.sqrt(np.max(np.sum(own**2, axis=1)))),
+        noise=float(np.sqrt(np.max(variances) / batch)),
+        heterogeneity=L * float(np.sqrt(np.mean(np.sum((own - middle) ** 2, axis=1)))),
+    )
+
+
+Row = tuple[Name, Callable[[Federated], theory.Rate], list[Algorithm]]
+
+
+def _ways(L: float, local_steps: int, batch: int) -> dict[str, Row]:
+    """Table 1's strongly convex rows, each with the candidates of a short run."""
+    rows, work = theory.TABLE_1["strongly convex"], {"local_steps": local_steps, "batch": batch, "replace": True}
+    rates = [share / L for share in SHARES]
+    kinds: dict[str, Name] = {"pure local training": "local", "PLSGD (16)": "personalized"}
+    options: dict[str, list[Algorithm]] = {
+        "minibatch SGD": [algorithms.MinibatchSGD(lr=lr, **work) for lr in rates],
+        "local SGD": [algorithms.LocalSGD(lr=lr, **work) for lr in rates],
+        "pure local training": [algorithms.Local(lr=lr, **work) for lr in rates],
+        "PLSGD (16)": [
+            algorithms.PLSGD(lr=lr / (1 + alpha), alpha=alpha, **work) for lr in rates for alpha in (0.1, 1.0)
+        ],
+    }
+    return {name: (kinds.get(name, "global"), rate, options[name]) for name, rate in rows.items()}
+
+
+def _shortest(problem: Problem, own: np.ndarray, options: Sequence[Algorithm], rounds: int) -> float:
+    """The least mean distance over a few seeds, of any candidate."""
+
+    def distance(method: Algorithm, seed: int) -> float:
+        run = Simulation(problem, method, seed=seed, dtype="float64", init="zeros")
+        run.prepare()
+        run.advance(rounds)
+        models = np.concatenate([as_rows(block) for block in run.personal_blocks()])
+        return float(np.nan_to_num(np.mean(np.sum((models - own) ** 2, axis=1)), nan=np.inf))
+
+    return min(float(np.mean([distance(method, seed) for seed in range(SEEDS)])) for method in options)
+
+
+def _own_models(problem: Problem) -> np.ndarray:
+    return as_rows(problem.local_models().params)
+
+
+def as_rows(params: Any) -> np.ndarray:
+    """Parameters with a leading axis as the rows of a matrix."""
+    return np.concatenate([np.asarray(leaf).reshape(len(leaf), -1) for leaf in jax.tree.leaves(params)], axis=1)

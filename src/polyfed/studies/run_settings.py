@@ -1,0 +1,120 @@
+"""The section [run] of a config: its keys, their defaults, and their checks."""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from polyfed.core.errors import PolyfedError, suggestion
+from polyfed.core.precision import narrow_type
+from polyfed.engine.participation import Bernoulli
+from polyfed.engine.states.in_waves import STORES
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """The section [run]."""
+
+    rounds: int = 100
+    """communication rounds"""
+    participation: Any = 1.0
+    """1.0 all clients, a share below 1, a whole number of clients, or {probability = q}"""
+    seed: int = 0
+    """of everything random in the run (the data has its own)"""
+    seeds: tuple[int, ...] = ()
+    """for `compare`: repeat every method with each of these seeds"""
+    init: str | None = None
+    """"zeros", "ones" or "random"; by default zeros for linear models, random for nets"""
+    dtype: str = "float32"
+    """"float32" or "float64" """
+    compute: str | None = None
+    """"bfloat16": models compute in it in local training, with weights and all else in float32; by default the dtype"""
+    eval_every: int = 5
+    """rounds between evaluations"""
+    eval_clients: int | None = None
+    """evaluate so many clients, a fixed sample drawn by the seed; by default all"""
+    checkpoint_every: int = 10
+    """rounds between checkpoints"""
+    alone: bool = True
+    """also train every client alone for as many rounds, to tell who is better off"""
+    finetune_steps: int = 10
+    """steps of local fine-tuning of the global model, for its evaluation; 0: none"""
+    finetune_lr: float | None = None
+    """its stepsize; by default the algorithm's lr where that is a number, else 0.05"""
+    finetune_batch: int | str = 20
+    """its rows per step, or "full" """
+    adapt_on_test: bool = False
+    """measure adapted and fine-tuned models after steps on test rows, as some papers do: leaks labels, and is marked"""
+    save_models: bool = True
+    """write the trained models to models/"""
+    devices: int | None = None
+    """devices to use, of each process; by default all"""
+    chunk: int | None = None
+    """clients that a device runs side by side; by default the engine's choice"""
+    store: str = "auto"
+    """where clients' states are kept: "device", "host" (memory), "disk", or "auto", the first that has room"""
+
+
+def run_settings(section: dict[str, Any], where: str) -> RunSettings:
+    """Check the section [run]; every mistake is named."""
+    section = dict(section)
+    hints = typing.get_type_hints(RunSettings)
+    for key, value in section.items():
+        if key not in hints:
+            raise PolyfedError(f"{where}: unknown key run.{key}{suggestion(key, hints)}")
+        if key == "participation" and isinstance(value, Mapping):
+            if set(value) != {"probability"}:
+                raise PolyfedError(
+                    f"{where}: run.participation must be a number or {{probability = q}}, found {dict(value)}"
+                )
+            section[key] = Bernoulli(value["probability"])
+        elif key == "seeds":
+            section[key] = _seeds(value, where)
+        elif not _fits(value, hints[key]):
+            wanted = " or ".join(_type_names(hints[key]))
+            raise PolyfedError(f"{where}: run.{key} must be {wanted}, found {value!r}")
+    settings = RunSettings(**section)
+    for key, low in (("rounds", 1), ("eval_every", 1), ("checkpoint_every", 1), ("finetune_steps", 0)):
+        if getattr(settings, key) < low:
+            raise PolyfedError(f"{where}: run.{key} must be at least {low}, found {getattr(settings, key)}")
+    if settings.eval_clients is not None and settings.eval_clients < 1:
+        raise PolyfedError(f"{where}: run.eval_clients must be at least 1, found {settings.eval_clients}")
+    batch = settings.finetune_batch
+    if batch != "full" and (isinstance(batch, str) or batch < 1):
+        raise PolyfedError(f"{where}: run.finetune_batch must be a whole number above 0 or 'full', found {batch!r}")
+    if settings.finetune_lr is not None and not settings.finetune_lr > 0:
+        raise PolyfedError(f"{where}: run.finetune_lr must be above 0, found {settings.finetune_lr}")
+    if settings.dtype not in ("float32", "float64"):
+        raise PolyfedError(f"{where}: run.dtype must be float32 or float64, found {settings.dtype!r}")
+    narrow_type(settings.compute, settings.dtype, f"{where}: run.compute")
+    if settings.store not in STORES:
+        raise PolyfedError(f"{where}: run.store must be one of {', '.join(STORES)}, found {settings.store!r}")
+    if settings.init not in (None, "zeros", "ones", "random"):
+        raise PolyfedError(f"{where}: run.init must be zeros, ones or random, found {settings.init!r}")
+    return settings
+
+
+def _seeds(value: Any, where: str) -> tuple[int, ...]:
+    if not isinstance(value, list) or not all(isinstance(seed, int) and not isinstance(seed, bool) for seed in value):
+        raise PolyfedError(f"{where}: run.seeds must be a list of whole numbers, found {value!r}")
+    if len(set(value)) < len(value):
+        raise PolyfedError(f"{where}: run.seeds repeats a seed: {value}")
+    return tuple(value)
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    if hint is Any:
+        return True
+    options = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    if isinstance(value, bool):
+        return bool in options
+    return isinstance(value, tuple(options)) or (float in options and isinstance(value, int))
+
+
+def _type_names(hint: Any) -> list[str]:
+    words = {int: "a whole number", float: "a number", str: "a word", bool: "true or false"}
+    options = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    return [words[option] for option in options if option in words]

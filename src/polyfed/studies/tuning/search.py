@@ -1,0 +1,275 @@
+"""Run the candidates, all with the same seeds, on data without test rows; a stopped search goes on from its journal."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import logging
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from polyfed.algorithms import Local
+from polyfed.algorithms.contract import Algorithm, get_algorithm
+from polyfed.core.errors import PolyfedError
+from polyfed.core.precision import Compute
+from polyfed.data import Federation
+from polyfed.engine.simulate import run_identity, simulate
+from polyfed.engine.simulation import Simulation
+from polyfed.problem.problem import DType, Init, Problem
+from polyfed.studies.config import Config, Method, hyper_parameter, read_config
+from polyfed.studies.experiment import Interrupted
+from polyfed.studies.finished_runs import Journal
+from polyfed.studies.run_settings import RunSettings
+from polyfed.studies.search_space import TunePlan, tune_plan
+from polyfed.studies.tuning.outcome import Trial, Tuning
+
+JOURNAL = "candidates.jsonl"
+Progress = Callable[[str, float, int, str], None]
+"""Called with a method's label, its candidates done, their number, and the best so far in words."""
+
+
+class Stopped(Interrupted):
+    """Ctrl-C ended a search; the candidates that were done are kept."""
+
+    def __init__(self, folder: Path, done: int, total: int) -> None:
+        Exception.__init__(self, f"stopped after {done} of {total} candidates; --resume goes on from there")
+        self.folder = folder
+
+
+def tune(
+    what: Problem | Config | str | Path,
+    spaces: Mapping[str, Mapping[str, Any]] | None = None,
+    *,
+    budget: int = 12,
+    rounds: int | None = None,
+    repeats: int = 1,
+    search: str = "grid",
+    seed: int = 0,
+    methods: Mapping[str, Algorithm] | None = None,
+    participation: Any = 1.0,
+    init: Init = None,
+    dtype: DType = "float32",
+    compute: Compute | None = None,
+    folder: str | Path | None = None,
+    resume: bool = False,
+    progress: Progress | None = None,
+) -> Tuning:
+    """Search the hyper-parameters of several methods, `budget` candidates for each, and choose by validation rows.
+
+    A candidate is run `repeats` times, with the seeds `seed`, `seed` + 1 and so on.
+    `what`: a problem, or a config (or its path) with a section [tune], which then says all but the last three.
+    `spaces`: for each method, {hyper-parameter: a list of values, or {"low": ..., "high": ..., "log": ...}}; its key is
+    an algorithm's name, or a key of `methods`, which has algorithms whose other hyper-parameters are not the defaults.
+    `folder`: where tuning.csv, best.toml (of a config) and the journal go; `resume`: do not run again what it has.
+    """
+    if isinstance(what, str | Path):
+        what = read_config(what)
+    if isinstance(what, Problem):
+        chosen = {label: Method(label, algorithm) for label, algorithm in _methods(spaces, methods).items()}
+        settings = {"budget": budget, "rounds": rounds, "repeats": repeats, "search": search, "seed": seed}
+        kinds = {label: type(method.algorithm) for label, method in chosen.items()}
+        plan = tune_plan({**settings, "space": spaces or {}}, kinds, "tune")
+        numbers: Any = {"init": init, "dtype": dtype, "compute": compute}
+        run = RunSettings(rounds=rounds or 100, participation=participation, seed=seed, **numbers)
+        config = Config({}, {}, list(chosen.values()), run, "tune", _problem=what)
+    else:
+        config, plan = what, what.tune
+        if plan is None:
+            raise PolyfedError(f"{config.where}: has no section [tune], which names what to search")
+    return search_all(config, plan, None if folder is None else Path(folder), resume, progress)
+
+
+def search_all(config: Config, plan: TunePlan, folder: Path | None, resume: bool, progress: Progress | None) -> Tuning:
+    """Run all candidates of all methods of a config, and write what was found to `folder`."""
+    candidates = {method.label: _candidates(config, plan, method) for method in config.methods}
+    seeds = seeds_of(config, plan)
+    problem = _without_test(config)
+    if folder is not None:
+        for name in ("tuning.csv", "best.toml"):  # of an earlier search
+            (folder / name).unlink(missing_ok=True)
+    journal = Journal(None if folder is None else folder / JOURNAL, resume)
+    bench = Bench(config, plan, problem, journal, seeds)
+    total = sum(map(len, candidates.values()))
+    trials: list[Trial] = []
+    for label, entries in candidates.items():
+        for number, (origin, values, method) in enumerate(entries, start=1):
+
+            def say(share: float, number: int = number, label: str = label, count: int = len(entries)) -> None:
+                if progress is not None:
+                    best = _found(config, plan, problem, trials, {}).winner(label)
+                    text = "" if best is None else f"best {best.score:.4f}"
+                    progress(label, number - 1 + share, count, text)
+
+            try:
+                outcome = bench.outcome(method, say)
+            except KeyboardInterrupt:  # between the rounds of two candidates
+                outcome = None
+            if outcome is None:
+                raise Stopped(folder or Path(), len(trials), total)
+            trials.append(Trial(label, number, origin, values, **outcome))
+            say(1.0)
+    found = _found(config, plan, problem, trials, {k: [m for *_, m in v] for k, v in candidates.items()})
+    if folder is not None:
+        found.write(folder)
+    return found
+
+
+@dataclass
+class Bench:
+    """Where candidates are run: one problem, so that what it compiled serves all that differ in traced values."""
+
+    config: Config
+    plan: TunePlan
+    problem: Problem
+    journal: Journal
+    seeds: list[int]
+    """of the runs of every candidate"""
+
+    def outcome(self, method: Method, say: Callable[[float], None]) -> dict[str, Any] | None:
+        """What a candidate reached, over all its seeds; None where Ctrl-C came before it ended."""
+        found: list[dict[str, Any]] = []
+        for place, seed in enumerate(self.seeds):
+            one = self._run(method, seed, lambda share, place=place: say((place + share) / len(self.seeds)))
+            if one is None:
+                return None
+            found.append(one)
+        diverged = any(one["diverged"] for one in found)
+        means = {key: None if diverged else float(np.mean([one[key] for one in found])) for key in ("score", "loss")}
+        spent = {key: sum(one[key] for one in found) for key in ("seconds", "compile_seconds")}
+        return {**means, "diverged": diverged, **spent}
+
+    def _run(self, method: Method, seed: int, say: Callable[[float], None]) -> dict[str, Any] | None:
+        """What a candidate reached with a seed, from the journal or by running it."""
+        run, algorithm = self.config.run, method.algorithm
+        rounds = self.plan.settings.rounds or run.rounds
+        participation = 1.0 if algorithm.name == Local.name else run.participation
+        finetune = self.config.finetune(algorithm) if method.finetune else None
+        if method.finetune and finetune is None:
+            raise PolyfedError(f"{self.config.where}: '{method.label}' asks for fine-tuning, but nothing is fine-tuned")
+        identity = run_identity(self.problem, algorithm, participation, seed, run.init, run.dtype, run.compute)  # pyright: ignore
+        extra = {"rounds": rounds, "finetune": None if finetune is None else asdict(finetune)}
+        key = _digest({**identity, **extra})
+        if key in self.journal.done:
+            return self.journal.done[key]
+
+        def on_progress(simulation: Simulation, _: Any) -> None:
+            say(min(simulation.round / rounds, 0.99))
+
+        with _silence():
+            result = simulate(
+                self.problem,
+                algorithm,
+                rounds=rounds,
+                participation=participation,
+                seed=seed,
+                init=run.init,  # pyright: ignore[reportArgumentType]
+                eval_every=rounds,
+                dtype=run.dtype,  # pyright: ignore[reportArgumentType]
+                compute=run.compute,  # pyright: ignore[reportArgumentType]
+                devices=run.devices,
+                chunk=run.chunk,
+                store=run.store,  # pyright: ignore[reportArgumentType]
+                progress=on_progress,
+            )
+            if result.interrupted:
+                return None
+            measured = result.simulation.measure(finetune)["finetuned" if finetune else "personal"]["validation"]
+        score, loss = (float(np.nanmean(measured[name])) for name in (self.problem.loss.metric_name, "loss"))
+        diverged = result.diverged is not None or not np.isfinite([score, loss]).all()
+        found = {
+            "score": None if diverged else score,
+            "loss": None if diverged else loss,
+            "diverged": diverged,
+            "seconds": result.simulation.seconds,
+            "compile_seconds": result.compile_seconds,
+        }
+        self.journal.add(key, method.label, found)
+        return found
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """Within it nothing is said of a candidate that diverges, or of a stepsize beyond a theorem's: the table tells."""
+    log, before = logging.getLogger("polyfed"), logging.getLogger("polyfed").disabled
+    log.disabled = True
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        log.disabled = before
+
+
+def _methods(spaces: Mapping[str, Any] | None, methods: Mapping[str, Algorithm] | None) -> dict[str, Algorithm]:
+    """The given methods, and those that a space names by their algorithm."""
+    found = dict(methods or {})
+    names = {algorithm.name for algorithm in found.values()}
+    for key in spaces or {}:
+        if key not in found and key not in names:
+            found[key] = get_algorithm(key)()
+    if not found:
+        raise PolyfedError("tune: no method to tune; spaces is empty")
+    return found
+
+
+def _candidates(config: Config, plan: TunePlan, method: Method) -> list[tuple[str, dict[str, Any], Method]]:
+    """A method's candidates; values that it refuses are named before anything runs."""
+    found = []
+    for origin, values in plan.candidates(method.label):
+        try:
+            changes = {name: hyper_parameter(value, f"tune.{name}") for name, value in values.items()}
+            algorithm = dataclasses.replace(method.algorithm, **changes)  # pyright: ignore[reportArgumentType]
+            algorithm.check()
+        except PolyfedError as error:
+            raise PolyfedError(f"{config.where}: tune.space of '{method.label}': {error}") from None
+        found.append((origin, values, Method(method.label, algorithm, method.finetune)))
+    return found
+
+
+def seeds_of(config: Config, plan: TunePlan) -> list[int]:
+    """As many as a candidate has runs: the first of `run.seeds`; where that is empty, `run.seed` and those after it."""
+    run, repeats = config.run, plan.settings.repeats
+    seeds = list(run.seeds) or [run.seed + place for place in range(repeats)]
+    if len(seeds) < repeats:
+        raise PolyfedError(
+            f"{config.where}: tune.repeats = {repeats}, but run.seeds has {len(seeds)}; list as many, or none"
+        )
+    return seeds[:repeats]
+
+
+def _without_test(config: Config) -> Problem:
+    """The problem as tuning sees it: nobody has a test row."""
+    problem, federation = config.problem, config.problem.federation
+    if not isinstance(federation, Federation):
+        raise PolyfedError(f"{config.where}: tuning needs the rows of all clients in memory; this data is on demand")
+    if not len(federation.validation.y):
+        raise PolyfedError(
+            f"{config.where}: tuning chooses by validation rows and the data has none; hold some out, "
+            "with data.validation = 0.1 where the source has that key"
+        )
+    nobody = dataclasses.replace(
+        federation.test,
+        x=federation.test.x[:0],
+        y=federation.test.y[:0],
+        offsets=np.zeros_like(federation.test.offsets),
+    )
+    hidden: Federation = dataclasses.replace(federation, test=nobody)
+    return Problem(hidden, problem.model, problem.loss.name, problem.l2)
+
+
+def _found(
+    config: Config, plan: TunePlan, problem: Problem, trials: list[Trial], methods: dict[str, list[Method]]
+) -> Tuning:
+    return Tuning(config, plan, problem.loss.metric_name, tuple(trials), methods)
+
+
+def _digest(identity: dict[str, Any]) -> str:
+    text = json.dumps(identity, sort_keys=True, default=repr)
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()

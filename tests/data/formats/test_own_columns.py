@@ -1,0 +1,173 @@
+"""Own rows with a client column: npz files and Hugging Face datasets."""
+
+from __future__ import annotations
+
+import sys
+import types
+from typing import Any
+
+import numpy as np
+import pytest
+
+import polyfed.data as data
+from polyfed.core.errors import PolyfedError
+from polyfed.data import Federation
+
+RNG = np.random.default_rng(2)
+X = RNG.integers(0, 256, (30, 4, 4), dtype=np.uint8)
+Y = RNG.integers(0, 3, 30)
+SITE = np.array(["north", "south", "east"])[np.arange(30) % 3]
+
+
+def test_an_npz_file_becomes_a_client_per_name(tmp_path):
+    np.savez(tmp_path / "all.npz", x=X, y=Y, site=SITE)
+    federation = data.load("npz", path=tmp_path / "all.npz", client="site", validation=0, test=0)
+    assert federation.clients == ("north", "south", "east")
+    assert federation.train.x.dtype == np.uint8
+    for i, name in enumerate(federation.clients):
+        np.testing.assert_array_equal(federation.train.of(i)[0], X[name == SITE])
+        np.testing.assert_array_equal(federation.train.of(i)[1], Y[name == SITE])
+    np.savez(tmp_path / "other.npz", pixels=X, label=Y, client=np.arange(30) // 10)
+    other = Federation.from_npz(tmp_path / "other.npz", target="label", features="pixels")
+    assert other.clients == ("0", "1", "2")
+
+
+def test_wrong_npz_files_are_refused_by_name(tmp_path):
+    file = tmp_path / "all.npz"
+
+    def refused(message: str, **options: Any) -> None:
+        with pytest.raises(PolyfedError, match=rf"all\.npz: {message}"):
+            data.load("npz", path=file, **options)
+
+    np.savez(file, x=X, y=Y, site=SITE)
+    refused("there is no client array 'client'; known: site, x, y")
+    refused("there is no client array 'sit'; did you mean 'site'", client="sit")
+    refused("there is no target array 'label'", client="site", target="label")
+    np.savez(file, x=X, y=Y[:-1], client=SITE)
+    refused("the target array has 29 entries, expected one for each of 30 rows")
+    np.savez(file, x=X, y=Y, client=np.array("north"))
+    refused("the client array has a single value")
+    np.savez(file, x=X, y=Y, client=RNG.random(30))
+    refused(r"the client array has shape \(30,\) and type float64, expected a name or a number per row")
+    np.savez(file, x=X, y=Y, client=np.array([{}] * 30, dtype=object))
+    refused("cannot be read as an npz file of plain arrays")
+    file.write_bytes(b"PK\x03\x04nothing of the kind")
+    refused("cannot be read as an npz file")
+    with file.open("wb") as out:
+        np.save(out, X)
+    refused("a single array, expected an npz file with several")
+
+
+class ClassLabel:
+    names = ("cat", "dog", "owl")
+
+
+class Stub:
+    """What polyfed uses of a datasets.Dataset: columns by name, their features, a format."""
+
+    def __init__(self, columns: dict[str, Any], features: dict[str, Any] | None = None) -> None:
+        self.columns, self.features, self.format = columns, features or {}, "python"
+
+    @property
+    def column_names(self) -> list[str]:
+        return list(self.columns)
+
+    def with_format(self, kind: str) -> Stub:
+        turned = Stub(self.columns, self.features)
+        turned.format = kind
+        return turned
+
+    def __getitem__(self, name: str) -> Any:
+        return self.columns[name] if self.format == "numpy" else list(self.columns[name])
+
+
+def test_a_hugging_face_dataset_becomes_a_client_per_value():
+    dataset = Stub({"image": list(X), "label": Y, "writer": SITE.tolist()}, {"label": ClassLabel()})
+    federation = Federation.from_huggingface(dataset, client="writer", target="label", validation=0, test=0)
+    assert federation.clients == ("north", "south", "east")
+    assert (federation.train.x.dtype, federation.feature_shape) == (np.uint8, (4, 4))
+    assert (federation.classes, federation.label_names) == (3, ("cat", "dog", "owl"))
+    np.testing.assert_array_equal(federation.train.of(1)[0], X[SITE == "south"])
+    np.testing.assert_array_equal(federation.train.of(1)[1], Y[SITE == "south"])
+
+
+def test_columns_that_are_declared_bytes_stay_bytes_and_lazy_ones_are_read_at_once():
+    """The package gives whole numbers as int64, and newer versions give a lazy column."""
+    lazy = types.SimpleNamespace(dtype="uint8")
+    listed = types.SimpleNamespace(feature=types.SimpleNamespace(feature=lazy))
+
+    class Column:
+        def __getitem__(self, rows: slice) -> np.ndarray:
+            return X.astype(np.int64)[rows]
+
+    for declared in (lazy, listed):
+        dataset = Stub({"image": Column(), "label": Y, "writer": SITE}, {"image": declared})
+        federation = Federation.from_huggingface(dataset, client="writer", target="label", validation=0, test=0)
+        assert federation.train.x.dtype == np.uint8
+        np.testing.assert_array_equal(federation.train.of(0)[0], X[SITE == "north"])
+
+
+def test_several_numeric_columns_are_features_side_by_side():
+    age, dose = RNG.integers(20, 80, 30), RNG.normal(size=30)
+    dataset = Stub({"age": age, "dose": dose, "y": Y, "site": SITE})
+    federation = Federation.from_huggingface(dataset, client="site", target="y", validation=0, test=0)
+    assert federation.feature_names == ("age", "dose")
+    np.testing.assert_array_equal(federation.train.of(2)[0], np.column_stack([age, dose])[SITE == "east"])
+    one = Federation.from_huggingface(dataset, client="site", target="y", features=["dose"], validation=0, test=0)
+    assert one.feature_shape == (1,)
+    years = Federation.from_huggingface(dataset, client="site", target="y", features=["age"], validation=0, test=0)
+    assert years.train.x.dtype == np.float64  # a single number is no token id
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "message"),
+    [
+        ({"x": X, "y": Y}, {}, "no client column 'site'; known: x, y"),
+        ({"x": X, "site": SITE}, {}, "no target column 'y'"),
+        ({"y": Y, "site": SITE}, {}, "no feature columns beside 'site' and 'y'"),
+        ({"x": X, "y": Y, "site": SITE}, {"features": ["z"]}, "no feature column 'z'"),
+        ({"x": X, "y": Y, "site": SITE}, {"features": "x"}, "features must be a list"),
+        ({"x": ["words"] * 30, "y": Y, "site": SITE}, {}, "feature column 'x' has type .*encode it"),
+        ({"x": [X[0]] * 29 + [X[0, :2]], "y": Y, "site": SITE}, {}, "column 'x' has entries of different shapes"),
+    ],
+)
+def test_wrong_columns_are_refused_by_name(columns, options, message):
+    with pytest.raises(PolyfedError, match=message):
+        Federation.from_huggingface(Stub(columns), **{"client": "site", "target": "y", **options})
+
+
+def test_splits_and_other_things_are_refused():
+    with pytest.raises(PolyfedError, match=r"such as dataset\['train'\], found splits train, test"):
+        Federation.from_huggingface({"train": 1, "test": 2}, client="a", target="b")
+    with pytest.raises(PolyfedError, match="found list"):
+        Federation.from_huggingface([1], client="a", target="b")
+
+
+def test_without_the_package_a_config_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(PolyfedError, match=r"needs the package datasets.*pip install 'polyfed\[huggingface\]'"):
+        data.load("huggingface", path=tmp_path, client="site", target="y")
+    with pytest.raises(PolyfedError, match=r"needs either name .* or path"):
+        data.load("huggingface", client="site", target="y")
+
+
+def test_with_the_package_a_saved_dataset_is_read(tmp_path, monkeypatch):
+    stub = Stub({"x": X, "y": Y, "site": SITE})
+    module = types.SimpleNamespace(load_from_disk=lambda path: {"train": stub}, load_dataset=lambda *names: stub)
+    monkeypatch.setitem(sys.modules, "datasets", module)
+    federation = data.load("huggingface", path=tmp_path, client="site", target="y")
+    assert federation.source | {"name": "huggingface", "path": str(tmp_path), "split": "train"} == federation.source
+    assert len(data.load("huggingface", name="owner/set", subset="small", client="site", target="y")) == 3
+    with pytest.raises(PolyfedError, match="there is no split 'tran'; did you mean 'train'"):
+        data.load("huggingface", path=tmp_path, client="site", target="y", split="tran")
+    with pytest.raises(PolyfedError, match="owner/set: there is no client column 'sites'; did you mean 'site'"):
+        data.load("huggingface", name="owner/set", client="sites", target="y")
+
+    def fail(*_):
+        raise FileNotFoundError("no dataset of that name.\nmore")
+
+    module.load_dataset = fail
+    with pytest.raises(
+        PolyfedError, match=r"owner/set: the package datasets cannot read it \(no dataset of that name\)"
+    ):
+        data.load("huggingface", name="owner/set", client="site", target="y")

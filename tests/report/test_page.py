@@ -1,0 +1,119 @@
+"""The page as text: complete, safe and the same every time."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+from polyfed.report import write_report
+from polyfed.report.page import render
+from polyfed.studies.run_directory import RunRecord
+from tests.report.samples import make_run, moving
+
+
+def data_of(page: str) -> dict[str, Any]:
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
+    assert found is not None
+    return json.loads(found[1])
+
+
+def without_plotly(page: str) -> str:
+    return re.sub(r"<script>/\*\*.*?</script>", "", page, count=1, flags=re.DOTALL)
+
+
+def test_the_same_runs_give_the_same_bytes(tmp_path) -> None:
+    runs = [make_run("FedAvg"), make_run("APFL", own_share=True)]
+    first = write_report(runs, tmp_path / "sub" / "a.html", title="Twice")
+    second = write_report(runs, tmp_path / "b.html", title="Twice")
+    assert first == tmp_path / "sub" / "a.html"
+    assert first.read_bytes() == second.read_bytes()
+
+
+def test_names_from_the_data_never_become_markup() -> None:
+    evil = "</script><script>alert(1)</script>"
+    run = make_run(evil, clients=[evil, "<img src=x onerror=alert(2)>"], excluded={evil: 3})
+    run.config["data"]["name"] = evil
+    page = render([run], title=f"{evil} $title")
+    assert "<script>alert(1)" not in page
+    assert "<img" not in without_plotly(page)
+    assert page.count("<script") - page.count("<\\/script") >= 3
+    assert data_of(page)["clients"][0] == evil
+
+
+def test_nothing_outside_the_file_is_named_by_our_part_of_it() -> None:
+    own = without_plotly(render([make_run()], title="Offline"))
+    assert len(own) < 200_000
+    assert "http://" not in own
+    assert "https://" not in own
+    assert "default-src 'none'" in own
+
+
+def test_curves_are_means_over_seeds_with_their_range() -> None:
+    runs = [make_run(seed=seed) for seed in (0, 1, 2)]
+    method = data_of(render(runs, title="Seeds"))["methods"][0]
+    values = [run.history[4]["personal_test_accuracy"] for run in runs]
+    curve = method["curves"]["deployed_test_accuracy"]
+    assert abs(curve["mean"][4] - sum(values) / 3) < 1e-6
+    assert abs(curve["low"][4] - min(values)) < 1e-6
+    assert abs(curve["high"][4] - max(values)) < 1e-6
+    assert method["axes"]["bits_up"][4] == 4 * 640_000
+    gains = [run.clients[2]["personal_test_accuracy"] - run.clients[2]["alone_test_accuracy"] for run in runs]
+    assert abs(method["gains"][2] - sum(gains) / 3) < 1e-6
+
+
+def test_a_seed_that_stopped_early_ends_the_curve() -> None:
+    short = make_run(seed=1)
+    runs = [make_run(seed=0), RunRecord(short.path, short.config, short.history[:4], short.clients, short.summary)]
+    assert data_of(render(runs, title="Short"))["methods"][0]["axes"]["round"] == [0, 1, 2, 3]
+
+
+def test_numbers_that_are_not_finite_become_gaps() -> None:
+    run = make_run(own_share=True)
+    run.history[3]["personal_test_accuracy"] = float("nan")
+    run.history[4]["objective"] = None
+    run.history[5]["objective"] = float("inf")
+    run.clients[0]["personal_test_accuracy"] = float("nan")
+    run.clients[1]["alone_test_accuracy"] = ""
+    method = data_of(render([run], title="Gaps"))["methods"][0]
+    assert method["curves"]["deployed_test_accuracy"]["mean"][3] is None
+    assert method["curves"]["objective"]["mean"][4:6] == [None, None]
+    assert method["gains"][:2] == [None, None]
+
+
+def test_long_runs_are_thinned_and_keep_both_ends() -> None:
+    rounds = data_of(render([make_run(rounds=5000, clients=2)], title="Long"))["methods"][0]["axes"]["round"]
+    assert len(rounds) == 1000
+    assert (rounds[0], rounds[-1]) == (0, 5000)
+
+
+def test_a_client_known_by_a_number_keeps_its_name() -> None:
+    run = make_run(clients=2)
+    run.clients[0]["client"] = 3.0
+    assert data_of(render([run], title="Numbers"))["clients"] == ["3", "Site 2"]
+
+
+def test_warnings_name_runs_that_diverged_and_clients_left_out() -> None:
+    page = render([make_run(diverged=True, excluded={"Site 2": 4})], title="Trouble")
+    assert "<strong>FedAvg diverged.</strong>" in page
+    assert "Site 2 (4×)" in page
+
+
+def test_own_shares_are_means_over_seeds_with_deciles_and_some_clients() -> None:
+    runs = [moving(make_run("APFL", seed=seed, clients=40, own_share=True), start=0.1 + 0.4 * seed) for seed in (0, 1)]
+    data = data_of(render(runs, title="shares"))
+    found = data["methods"][0]["shares"]
+    assert found["rounds"] == list(range(11))
+    assert [column[0] for column in found["band"]] == [0.3, 0.3, 0.3]
+    ends = [(a["own_share"] + b["own_share"]) / 2 for a, b in zip(runs[0].clients, runs[1].clients, strict=True)]
+    for column, share in zip(found["band"], (0.1, 0.5, 0.9), strict=True):
+        assert column[-1] == pytest.approx(np.quantile(ends, share), rel=1e-5)
+    drawn = {data["clients"][client]: values[-1] for client, values in found["lines"]}
+    assert len(drawn) == 8
+    assert min(drawn.values()) == pytest.approx(min(ends), rel=1e-5)
+    assert max(drawn.values()) == pytest.approx(max(ends), rel=1e-5)
+    mixed = data_of(render([runs[0], make_run("APFL", seed=1, clients=40, own_share=True)], title="one seed is still"))
+    assert mixed["methods"][0]["shares"] is None

@@ -1,0 +1,126 @@
+"""Plans: the theory's numbers on a problem's own constants, beside what runs measure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import polyfed as pf
+from polyfed import theory
+from polyfed.studies.planning.plan import plan
+from polyfed.studies.planning.regimes import federated, regime
+
+
+@pytest.fixture(scope="module")
+def problem() -> pf.Problem:
+    rng = np.random.default_rng(5)
+    clients = [(x, np.sign(x @ rng.normal(size=3) + 0.1)) for x in rng.normal(size=(5, 25, 3))]
+    fed = pf.Federation.from_arrays(clients, test=0, validation=0)
+    return pf.Problem(fed, pf.models.linear(bias=False), "logistic", l2=0.1)
+
+
+def test_measured_rounds_stay_within_the_theorems(problem) -> None:
+    found = plan(problem, alpha=0.4, target=1e-7, measure=True)
+    assert [row.method.split(" ")[0] for row in found.predictions] == ["FLIX", "DIANA", "Scafflix"]
+    for row in found.predictions:
+        assert row.measured_rounds is not None
+        assert 0 < row.measured_rounds <= row.rounds
+        assert 0 < row.measured_bits_up <= row.bits_up * 1.1
+
+
+def test_the_constants_are_the_problems(problem) -> None:
+    constants = plan(problem).constants
+    L, mu = problem.constants.smoothness, problem.constants.convexity
+    assert constants["condition_number"] == pytest.approx(np.max(L / mu))
+    own = problem.local_models().params["w"]
+    distances = np.linalg.norm(own[:, None] - own[None], axis=-1)
+    assert constants["local_model_diameter"] == pytest.approx(distances.max())
+
+
+def test_a_larger_budget_allows_a_larger_alpha(problem) -> None:
+    budgets = plan(problem, target=1e-8).budgets
+    assert budgets[0] == {"communications": 0.0, "largest_alpha": 0.0}
+    alphas = [row["largest_alpha"] for row in budgets]
+    assert alphas == sorted(alphas)
+    assert alphas[-1] == 1.0
+    weights = theory.one_shot_weights(problem.constants.smoothness, 0.5)
+    variance = theory.spread(problem.local_models().params["w"], weights).variance
+    limit = np.sqrt(2e-8 / (np.mean(problem.constants.smoothness) * variance))
+    assert alphas[1] == pytest.approx(limit)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"target": 0.0}, "target must be"), ({"alpha": 0.0}, "nothing is communicated"), ({"alpha": 2.0}, "from 0 to 1")],
+)
+def test_a_plan_that_makes_no_sense_is_refused(problem, options, message) -> None:
+    with pytest.raises(pf.PolyfedError, match=message):
+        plan(problem, **options)
+
+
+def test_a_plan_needs_a_ridge_and_a_linear_model(problem, federation) -> None:
+    with pytest.raises(pf.PolyfedError, match="strong convexity"):
+        plan(pf.Problem(problem.federation, pf.models.linear(bias=False), "logistic"))
+    with pytest.raises(pf.PolyfedError, match="linear models only"):
+        plan(pf.Problem(federation, pf.models.mlp([3]), "softmax", l2=0.1))
+
+
+@pytest.fixture(scope="module")
+def least_squares() -> Callable[[float], pf.Problem]:
+    """Six clients of a few noisy rows, whose optima lie around a common one at a given distance."""
+
+    def make(spread: float) -> pf.Problem:
+        rng, clients = np.random.default_rng(2), []
+        for _ in range(6):
+            x, rule = rng.normal(size=(12, 3)), 1.0 + spread * rng.normal(size=3)
+            clients.append((x, x @ rule + 1.5 * rng.normal(size=12)))
+        fed = pf.Federation.from_arrays(clients, test=0, validation=0)
+        return pf.Problem(fed, pf.models.linear(bias=False), "squared", l2=0.05)
+
+    return make
+
+
+def test_the_regimes_constants_are_those_of_the_clients(least_squares) -> None:
+    problem = least_squares(0.5)
+    found = federated(problem, 5, 10, 4)
+    own, hessians, moments, noise = [], [], [], []
+    for x, y in (problem.federation.train.of(i) for i in range(6)):
+        hessians.append(x.T @ x / 12 + 0.05 * np.eye(3))
+        moments.append(x.T @ y / 12)
+        own.append(np.linalg.solve(hessians[-1], moments[-1]))
+    common = np.linalg.solve(sum(hessians), sum(moments))
+    for (x, y), mine in zip(map(problem.federation.train.of, range(6)), own, strict=True):
+        for point in (np.zeros(3), common, mine):
+            rows = x * (x @ point - y)[:, None]
+            noise.append(np.mean(np.sum((rows - rows.mean(axis=0)) ** 2, axis=1)) / 4)
+    L = np.max(np.linalg.eigvalsh(hessians))
+    assert found.kappa == pytest.approx(L / np.min(np.linalg.eigvalsh(hessians)))
+    assert found.radius == pytest.approx(np.max(np.linalg.norm(own, axis=1)))
+    assert found.heterogeneity == pytest.approx(L * np.sqrt(np.mean(np.sum((own - common) ** 2, axis=1))))
+    assert found.noise == pytest.approx(np.sqrt(max(noise)))
+
+
+def test_a_regime_is_the_least_bound_and_the_nearest_run(least_squares) -> None:
+    far = regime(least_squares(30.0), local_steps=5, rounds=30, batch=4, measure=True)
+    assert (far.predicted, far.measured) == ("local", "local")
+    near = {way.method: way for way in far.ways}
+    assert near["PLSGD (16)"].bound is None
+    assert far.constants["condition_number"] < far.window[0]
+    runs = {name: way.measured or 0.0 for name, way in near.items()}
+    assert near["local SGD"].ratio == pytest.approx(runs["local SGD"] / (near["local SGD"].bound or 0))
+    assert 0 < runs["pure local training"] < 0.01 * runs["minibatch SGD"]
+    alike = regime(least_squares(0.0), local_steps=2, rounds=400, batch=1)
+    assert alike.measured is None
+    bounds = {way.method: way.bound for way in alike.ways if way.bound is not None}
+    assert alike.predicted == ("global" if min(bounds, key=bounds.__getitem__).endswith("SGD") else "local")
+
+
+def test_in_the_window_of_16_the_bounds_say_personalized() -> None:
+    """Eigenvalues 1 and 1/100 and far optima: (16) and going alone have one bias, and (16) a quarter of the noise."""
+    fed = pf.data.load("quadratics", clients=4, dim=2, spectra=[0.01, 1.0], zeta=500.0, rows=8, seed=1)
+    problem = pf.Problem(fed, pf.models.linear(bias=False), "squared")
+    found = plan(problem, local_steps=2, rounds=5, batch=1).regime
+    assert found.window[0] <= found.constants["condition_number"] < found.window[1]
+    assert found.predicted == "personalized"

@@ -1,0 +1,222 @@
+"""Tuning: as many candidates for every method, chosen by validation rows alone, each program compiled once."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+import polyfed as pf
+from polyfed.studies.config import make_config
+from polyfed.studies.search_space import tune_plan
+from polyfed.studies.tuning.search import Bench, seeds_of
+from tests.conftest import unequal_clients
+
+A = pf.algorithms
+WORK = {"local_steps": 2, "batch": 4}
+METHODS = {"fedavg": A.FedAvg(**WORK), "apfl": A.APFL(adaptive="off", **WORK)}
+SPACES = {"fedavg": {"lr": [0.01, 0.1, 1]}, "apfl": {"lr": [0.1, 1.0], "alpha": {"low": 0.0, "high": 1.0}}}
+
+
+def problem_of(clients: dict) -> pf.Problem:
+    return pf.Problem(pf.Federation.from_arrays(clients, classes=3), pf.models.linear(), "softmax", l2=0.01)
+
+
+def plan(space: dict, **settings):
+    return tune_plan({**settings, "space": {"fedavg": space}}, {"fedavg": A.FedAvg}, "config")
+
+
+def values(space: dict, **settings) -> list[dict]:
+    return [found for _, found in plan(space, **settings).candidates("fedavg")]
+
+
+@pytest.fixture(scope="module")
+def found() -> pf.Tuning:
+    return pf.tune(problem_of(unequal_clients()), SPACES, methods=METHODS, budget=4, rounds=5)
+
+
+def test_every_method_gets_the_same_number_of_candidates_and_one_compiled_program(found) -> None:
+    assert [len(found.of(label)) for label in METHODS] == [4, 4]
+    for label in METHODS:
+        compiled = [trial.compile_seconds for trial in found.of(label)]
+        assert compiled[0] > 0
+        assert compiled[1:] == [0, 0, 0]
+
+
+def test_a_score_is_the_mean_over_clients_of_what_they_deploy_on_validation_rows(found) -> None:
+    best = found.winner("apfl")
+    method = dataclasses.replace(METHODS["apfl"], **best.values)
+    result = pf.simulate(problem_of(unequal_clients()), method, rounds=5, eval_every=5)
+    assert best.score == pytest.approx(result.rows[-1]["personal_validation_accuracy"])
+    scores = [trial.score for trial in found.of("apfl")]
+    assert best.candidate == 1 + scores.index(max(scores))
+    assert found.best["apfl"] == method
+    assert list(found.table["best"]) == [trial is found.winner(trial.method) for trial in found.trials]
+
+
+def test_test_rows_change_nothing_in_the_choice(found) -> None:
+    clients = unequal_clients()
+    for parts in clients.values():
+        x, y = parts["test"]
+        parts["test"] = (x + 7, (y + 1) % 3)
+    other = pf.tune(problem_of(clients), SPACES, methods=METHODS, budget=4, rounds=5)
+    assert [trial.score for trial in other.trials] == [trial.score for trial in found.trials]
+    assert [trial.loss for trial in other.trials] == [trial.loss for trial in found.trials]
+    for parts in clients.values():
+        x, y = parts["validation"]
+        parts["validation"] = (x, (y + 1) % 3)
+    third = pf.tune(problem_of(clients), SPACES, methods=METHODS, budget=4, rounds=5)
+    assert [trial.score for trial in third.trials] != [trial.score for trial in found.trials]
+
+
+def test_of_equals_the_earlier_candidate_wins_and_a_diverged_one_never() -> None:
+    lr = [1e30, 0.1, 0.1000001]
+    found = pf.tune(problem_of(unequal_clients()), {"fedavg": {"lr": lr}}, methods={}, budget=3, rounds=8)
+    assert [trial.diverged for trial in found.trials] == [True, False, False]
+    assert found.trials[0].score is None
+    assert found.trials[1].score == found.trials[2].score
+    assert found.winner("fedavg").candidate == 2
+    lost = pf.tune(problem_of(unequal_clients()), {"fedavg": {"lr": [1e30, 1e31]}}, budget=2, rounds=8)
+    assert lost.winner("fedavg") is None
+    with pytest.raises(pf.PolyfedError, match="all candidates of 'fedavg' diverged"):
+        lost.best  # noqa: B018
+
+
+def test_repeats_average_over_seeds_in_one_program_and_a_journal_keeps_every_run(tmp_path) -> None:
+    problem, space = problem_of(unequal_clients()), {"fedavg": {"lr": [0.1, 0.5]}}
+    given = {"methods": {"fedavg": METHODS["fedavg"]}, "budget": 2, "rounds": 5}
+    single = [pf.tune(problem, space, seed=seed, **given) for seed in (3, 4)]
+    both = pf.tune(problem, space, seed=3, repeats=2, folder=tmp_path, **given)
+    means = np.mean([[(trial.score, trial.loss) for trial in one.trials] for one in single], axis=0)
+    assert single[0].trials[0].loss != single[1].trials[0].loss
+    np.testing.assert_allclose([(trial.score, trial.loss) for trial in both.trials], means, rtol=1e-6)
+    assert both.trials[1].compile_seconds == 0
+    assert (tmp_path / "candidates.jsonl").read_text().count("\n") == 4
+    pf.tune(problem, space, seed=3, repeats=3, folder=tmp_path, resume=True, **given)
+    assert (tmp_path / "candidates.jsonl").read_text().count("\n") == 6  # a third run of each
+
+
+def test_a_candidate_that_fails_with_one_seed_does_not_win_by_the_other(monkeypatch) -> None:
+    reached = {0.1: [0.6, 0.6], 0.2: [0.9, None], 0.3: [0.8, 0.1]}
+
+    def run(self, method, seed, say):
+        score = reached[method.algorithm.lr][seed - 7]
+        return {"score": score, "loss": score, "diverged": score is None, "seconds": 1.0, "compile_seconds": 0.5}
+
+    monkeypatch.setattr(Bench, "_run", run)
+    space = {"fedavg": {"lr": [0.1, 0.2, 0.3]}}
+    winners = []
+    for repeats in (1, 2):
+        found = pf.tune(problem_of(unequal_clients()), space, methods={}, budget=3, seed=7, repeats=repeats)
+        winners.append(found.winner("fedavg").values["lr"])
+    assert winners == [0.2, 0.1]
+    assert [trial.diverged for trial in found.trials] == [False, True, False]
+    assert [trial.score for trial in found.trials] == [0.6, None, pytest.approx(0.45)]
+    assert found.trials[0].seconds == 2
+
+
+def test_seeds_of_a_config_are_taken_in_their_order_and_must_be_enough() -> None:
+    def seeds(repeats, **run) -> list[int]:
+        sections = {"data": {"source": "digits"}, "algorithm": {"name": "fedavg"}, "run": run}
+        config = make_config({**sections, "tune": {"repeats": repeats, "space": {"fedavg": {}}}})
+        assert config.tune is not None
+        return seeds_of(config, config.tune)
+
+    assert seeds(2, seeds=[5, 3, 9]) == [5, 3]
+    assert seeds(3, seed=4) == [4, 5, 6]
+    with pytest.raises(pf.PolyfedError, match=r"tune.repeats = 3, but run.seeds has 2; list as many, or none"):
+        seeds(3, seeds=[5, 3])
+
+
+def test_a_regression_is_tuned_by_its_error() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(60, 3))
+    y = x @ np.array([1.0, -2.0, 0.5])
+    fed = pf.Federation.from_arrays([(x[:30], y[:30]), (x[30:], y[30:])])
+    problem = pf.Problem(fed, pf.models.linear(), "squared")
+    found = pf.tune(problem, {"fedavg": {"lr": [0.0001, 0.1]}}, budget=2, rounds=10)
+    assert found.metric == "error"
+    assert found.winner("fedavg").values == {"lr": 0.1}
+    assert found.edges("fedavg") == ["lr = 0.1 is the largest that was tried"]
+
+
+def test_the_end_of_what_a_method_takes_is_no_edge(found) -> None:
+    assert not any("alpha" in edge for edge in found.edges("apfl"))
+
+
+def test_data_without_validation_rows_is_refused() -> None:
+    clients = {name: {"train": parts["train"]} for name, parts in unequal_clients().items()}
+    with pytest.raises(pf.PolyfedError, match=r"the data has none; hold some out, with data.validation = 0.1"):
+        pf.tune(problem_of(clients), SPACES, budget=4, rounds=1)
+
+
+def test_a_grid_smaller_than_the_budget_is_filled_with_draws_between_its_values() -> None:
+    candidates = plan({"lr": [0.01, 0.1, 1]}, budget=8).candidates("fedavg")
+    assert [origin for origin, _ in candidates] == ["grid"] * 3 + ["random"] * 5
+    numbers = [found["lr"] for _, found in candidates]
+    assert numbers[:3] == [0.01, 0.1, 1.0]
+    assert len(set(numbers)) == 8
+    assert all(isinstance(number, float) and 0.01 < number < 1 for number in numbers[3:])
+    whole = values({"local_steps": [1, 5], "lr": [0.1, 1.0]}, budget=9)
+    assert {found["local_steps"] for found in whole} == {1, 5}  # what is compiled in is chosen from the list
+
+
+def test_a_grid_cuts_ranges_into_as_many_points_as_the_budget_allows() -> None:
+    found = values({"lr": {"low": 0.001, "high": 1.0, "log": True}}, budget=4)
+    assert [item["lr"] for item in found] == [0.001, 0.01, 0.1, 1.0]
+    both = values({"lr": {"low": 0, "high": 1}, "local_steps": {"low": 1, "high": 9}}, budget=11)
+    assert both[:4] == [{"lr": a, "local_steps": b} for a in (0.0, 0.5) for b in (1, 5, 9)][:4]
+    assert len(both) == 11
+    with pytest.raises(
+        pf.PolyfedError, match=r"the grid has 6 candidates, more than tune.budget = 4; raise the budget"
+    ):
+        values({"lr": [0.1, 0.2, 0.3], "local_steps": [1, 2]}, budget=4)
+    with pytest.raises(pf.PolyfedError, match=r"has 2 different candidates, fewer than tune.budget = 4"):
+        values({"weighting": ["size", "uniform"]}, budget=4)
+
+
+def test_random_candidates_depend_on_the_seed_and_the_label_alone() -> None:
+    space = {"lr": {"low": 1e-3, "high": 1.0, "log": True}, "local_steps": [1, 5, 10]}
+    one = values(space, budget=50, search="random")
+    assert one == values(space, budget=50, search="random")
+    assert one[:20] == values(space, budget=20, search="random")
+    assert one != values(space, budget=50, search="random", seed=1)
+    lr = np.array([found["lr"] for found in one])
+    assert ((lr >= 1e-3) & (lr <= 1)).all()
+    assert 0.3 < np.mean(lr < 10**-1.5) < 0.7  # evenly on a logarithmic scale
+    assert {found["local_steps"] for found in one} == {1, 5, 10}
+
+
+@pytest.mark.parametrize(
+    ("section", "message"),
+    [
+        ({"budgets": 3}, r"unknown key tune.budgets; did you mean 'budget'\?"),
+        ({"budget": 0}, "tune.budget must be a whole number, at least 1, found 0"),
+        ({"repeats": 0}, "tune.repeats must be a whole number, at least 1, found 0"),
+        ({"search": "bayes"}, "tune.search must be 'grid' or 'random', found 'bayes'"),
+        ({"space": {}}, "'fedavg' has no space, so that it would get less tuning than others"),
+        ({"space": {"fedavgg": {}}}, r"tune.space.fedavgg is no method of this config; did you mean 'fedavg'\?"),
+        ({"space": {"fedavg": {"lrr": [1]}}}, r"fedavg has no such hyper-parameter; did you mean 'lr'\?"),
+        ({"space": {"fedavg": {"lr": []}}}, "is an empty list"),
+        ({"space": {"fedavg": {"lr": 0.1}}}, r"must be a list of values or \{low, high\}"),
+        ({"space": {"fedavg": {"lr": {"low": 0, "high": 1, "log": True}}}}, "with log = true, above 0"),
+        ({"space": {"fedavg": {"weighting": {"low": 0, "high": 1}}}}, "only a number has a range"),
+    ],
+)
+def test_a_mistake_in_the_section_is_named(section, message) -> None:
+    sections = {"data": {"source": "digits"}, "algorithm": {"name": "fedavg"}, "tune": section}
+    with pytest.raises(pf.PolyfedError, match=message):
+        make_config(sections)
+
+
+def test_values_that_a_method_refuses_are_named_before_anything_runs() -> None:
+    with pytest.raises(pf.PolyfedError, match=r"tune.space of 'apfl': apfl: alpha must be"):
+        pf.tune(problem_of(unequal_clients()), {"apfl": {"alpha": [0.5, 1.5]}}, budget=2, rounds=1)
+
+
+def test_a_method_with_an_empty_space_stays_as_it_is() -> None:
+    spaces = {"local": {}, "fedavg": {"lr": [0.1, 0.2]}}
+    found = pf.tune(problem_of(unequal_clients()), spaces, methods={"local": A.Local(lr=0.3)}, budget=2, rounds=2)
+    assert [trial.origin for trial in found.trials] == ["fixed", "grid", "grid"]
+    assert found.best["local"] == A.Local(lr=0.3)

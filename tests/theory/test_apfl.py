@@ -1,0 +1,104 @@
+"""APFL's theory: the bound by hand, its best weight by search, and the clients' unlikeness in closed form."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from polyfed import theory
+from polyfed.core.errors import PolyfedError
+from polyfed.theory import ApflRisk
+
+RISK = ApflRisk(
+    rows=[100, 400, 25],
+    global_risk=0.3,
+    local_risk=[0.2, 0.1, 0.25],
+    divergence=[0.1, 1.5, 0.0],
+    disagreement=[0.1, 0.2, 0.3],
+    loss_bound=2.0,
+    lipschitz=0.5,
+    dimension=4.0,
+    confidence=0.1,
+    constant=0.7,
+)
+
+
+def test_the_bound_is_theorem_1() -> None:
+    spread = 4 + np.log(10)
+    shared = 0.3 + 2 * np.array([0.1, 1.5, 0.0]) + 0.7 * np.sqrt(spread / 525)
+    own = (
+        np.array([0.2, 0.1, 0.25]) + 1.4 * np.sqrt(spread / np.array([100, 400, 25])) + 0.5 * np.array([0.1, 0.2, 0.3])
+    )
+    np.testing.assert_allclose(theory.apfl_bound(0.0, RISK), 2 * shared)
+    np.testing.assert_allclose(theory.apfl_bound(1.0, RISK), 2 * own)
+    np.testing.assert_allclose(theory.apfl_bound(0.25, RISK), 2 * 0.5625 * shared + 2 * 0.0625 * own)
+
+
+def test_the_mixing_weight_of_equation_3_minimises_the_bound() -> None:
+    best = theory.apfl_mixing_weight(RISK)
+    grid = np.linspace(0, 1, 20001)
+    bounds = np.array([theory.apfl_bound(alpha, RISK) for alpha in grid])
+    np.testing.assert_allclose(best, grid[bounds.argmin(axis=0)], atol=1e-4)
+    assert ((best > 0) & (best < 1)).all()
+
+
+def test_unlike_clients_lean_on_themselves_and_small_ones_on_the_others() -> None:
+    def weight(rows: float, divergence: float) -> float:
+        risk = ApflRisk(rows=[rows, 1000], global_risk=0.1, local_risk=0.1, divergence=[divergence, 0.0])
+        return float(theory.apfl_mixing_weight(risk)[0])
+
+    assert weight(50, 0.0) < weight(50, 0.5) < weight(50, 2.0)
+    assert weight(10, 0.5) < weight(100, 0.5) < weight(10000, 0.5)
+    nothing = ApflRisk(rows=[5], global_risk=0.0, local_risk=0.0, divergence=0.0, constant=0.0)
+    assert theory.apfl_mixing_weight(nothing) == 0.5
+
+
+def test_gradient_diversity_of_quadratics_with_one_hessian_is_exact_at_any_point() -> None:
+    """grad f_i = H w - m_i: the difference to the mean does not depend on w, so the supremum is attained everywhere."""
+    rng = np.random.default_rng(0)
+    H, moments, points = np.diag([1.0, 3.0]), rng.normal(size=(4, 2)), rng.normal(size=(7, 2))
+    gradients = np.array([[H @ w - m for m in moments] for w in points])
+    expected = np.sum((moments - moments.mean(axis=0)) ** 2, axis=1)
+    np.testing.assert_allclose(theory.gradient_diversity(gradients), expected)
+    np.testing.assert_allclose(theory.gradient_diversity(gradients[0]), expected)
+
+
+def test_gradient_diversity_takes_the_worst_point_and_is_zero_for_equal_clients() -> None:
+    one, other = [[1.0], [3.0]], [[0.0], [10.0]]
+    np.testing.assert_allclose(theory.gradient_diversity([one, other]), [25.0, 25.0])
+    np.testing.assert_allclose(theory.gradient_diversity(np.ones((3, 4, 2))), 0)
+
+
+def test_the_optimality_gap_is_the_squared_distance() -> None:
+    np.testing.assert_allclose(theory.optimality_gap([[3.0, 4.0], [0.0, 1.0]], [0.0, 0.0]), [25, 1])
+
+
+def test_label_divergence_is_the_distance_from_the_mean_client() -> None:
+    np.testing.assert_allclose(theory.label_divergence([[10, 0], [0, 30]]), [1, 1])
+    np.testing.assert_allclose(theory.label_divergence([[5, 5], [20, 20]]), 0)
+
+
+def test_the_schedule_is_that_of_theorems_2_and_3() -> None:
+    assert theory.apfl_offset([2.0, 8.0], [0.5, 1.0], 10) == 128 * 16
+    assert theory.apfl_offset(1.0, 1.0, 5000) == 5000
+    schedule = theory.apfl_schedule([2.0, 8.0], [0.5, 1.0], 10)
+    assert (schedule.step_scale, schedule.step_offset) == (32.0, 2048.0)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: theory.apfl_bound(1.5, RISK), "alpha must be at least 0 and at most 1, found 1.5"),
+        (
+            lambda: theory.apfl_mixing_weight(ApflRisk(rows=[5], global_risk=0.1, local_risk=0.1, divergence=3.0)),
+            "divergence must be at least 0 and at most 2, found 3",
+        ),
+        (lambda: theory.gradient_diversity([1.0, 2.0]), r"shape \(points, clients, parameters\), found shape \(2,\)"),
+        (lambda: theory.optimality_gap([[1.0, 2.0]], [1.0]), "a local model per client and a global one"),
+        (lambda: theory.label_divergence([[0, 0]]), "a row of counts per client"),
+        (lambda: theory.apfl_offset(1.0, 0.0, 10), "mu must be above 0 for every client"),
+    ],
+)
+def test_bad_input_is_refused_by_name(call, message) -> None:
+    with pytest.raises(PolyfedError, match=message):
+        call()
