@@ -68,7 +68,7 @@ def _say_notes(config: Config, options: Options) -> None:
 
 
 def compare(config: Config, folder: Path, options: Options) -> list[RunRecord]:
-    """Run every method of the config with every seed. Of several processes, process 0 writes; the others return nothing."""
+    """Run every method of the config with every seed. Of several processes, process 0 writes and returns the records."""
     _say_notes(config, options)
     seeds = config.run.seeds or (config.run.seed,)
     # Purely local training comes first: its clients are the yardstick of all others.
