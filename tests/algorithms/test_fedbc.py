@@ -75,8 +75,8 @@ def test_fedbc_is_algorithms_1_and_2(problem, start, grow, batch, participation)
     last = [expected["multiplier"][i] for i in cohort(participation, problem)(ROUNDS - 1)]
     assert found.server.multiplier == pytest.approx(np.mean(last), abs=1e-10)
     per_model = 64 * 15
-    assert found.wire_up == per_model + 64
-    assert found.wire_down == per_model
+    assert found.facts.wire_up == per_model + 64
+    assert found.facts.wire_down == per_model
 
 
 def test_any_optax_optimiser_takes_the_local_steps_and_begins_anew_in_each_round(problem) -> None:

@@ -75,7 +75,7 @@ def test_outputs_ii_and_iii_are_the_averages_of_theorem_2(problem, participation
         np.testing.assert_allclose(matrix(second.personal(m)), w_and_theta, atol=1e-12)
         own = np.mean(found["models"][m], axis=0) if found["models"][m] else found["w"]
         np.testing.assert_allclose(matrix(third.personal(m)), own, atol=1e-12)
-    assert second.simulation.wire_up == 2 * third.simulation.wire_up
+    assert second.simulation.facts.wire_up == 2 * third.simulation.facts.wire_up
 
 
 def test_alpha_0_is_local_sgd_with_an_outer_stepsize(problem) -> None:

@@ -117,7 +117,7 @@ def test_float32_agrees_with_float64_to_its_precision(problem, method) -> None:
         assert (
             low.dtype == high.dtype if high.dtype.kind != "f" else (low.dtype, high.dtype) == (np.float32, np.float64)
         )
-    bits = [Simulation(problem, method, dtype=dtype).wire_up for dtype in ("float32", "float64")]
+    bits = [Simulation(problem, method, dtype=dtype).facts.wire_up for dtype in ("float32", "float64")]
     assert bits[0] == bits[1] / 2
 
 
@@ -172,10 +172,10 @@ def test_bits_are_counted_exactly_where_something_is_sent(problem, method) -> No
     simulation.prepare()
     assert simulation.bits_up == simulation.bits_down == 0
     simulation.advance(2)
-    if simulation.wire_up:  # else the messages are compressed, and say themselves what they take
-        assert simulation.bits_up == 2 * 3 * simulation.wire_up
+    if simulation.facts.wire_up:  # else the messages are compressed, and say themselves what they take
+        assert simulation.bits_up == 2 * 3 * simulation.facts.wire_up
     if method.absorb is None:
-        assert simulation.bits_down == 2 * 3 * simulation.wire_down
+        assert simulation.bits_down == 2 * 3 * simulation.facts.wire_down
     communicates = simulation.global_params is not None
     assert (simulation.bits_up > 0) == (simulation.bits_down > 0) == communicates
 

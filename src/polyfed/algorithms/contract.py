@@ -7,7 +7,8 @@ A round, as the engine runs it:
     participants, where the paper needs it: absorb(state, broadcast of the new server) -> state
     personal(server, state) -> the model that this client deploys
 
-A client that joins later: adapt(server, f, key) -> its model.
+An algorithm writes seven functions, and of six hooks those that its paper needs. What the engine must know beside them
+(batches, weights, a mixture) it reads from the groups of fields in `shared`, by their types.
 """
 
 from __future__ import annotations
@@ -20,17 +21,18 @@ from typing import Any, ClassVar, TypeVar, dataclass_transform
 
 import jax
 
-from polyfed.algorithms.shared import newcomer
+from polyfed.algorithms import field_types
+from polyfed.algorithms.field_types import Kind
+from polyfed.compress import Sealed
 from polyfed.core import trees
 from polyfed.core.errors import PolyfedError, suggestion
 from polyfed.core.trees import Tree
-from polyfed.problem.objective import Batching, Objective
+from polyfed.problem.objective import Objective
 
 Server = Any
 """The server's state: a pytree whose field `params`, if it has one, is the global model."""
 State = Any
 """A client's state: a pytree, or None. It is kept while the client is absent."""
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -38,20 +40,20 @@ class Upload:
     """All that leaves a client in a round.
 
     The server receives the sum over clients of `weight * values`, and of `weight`. A weight that is a plain number is
-    the same for all and need not travel: the server counts the uploads. `bits` is what a message takes in all that is
-    not sent as it stands; without it, what is there is counted. `steps` is the number of local iterations, `emphasis`
-    how much the client counts in the server's step, where that is not its weight: bookkeeping, which does not travel.
+    the same for all and need not travel: the server counts the uploads. `bits` is the size of a message that is not
+    sent as it stands; without it, the arrays are counted. `steps` is the number of local iterations, `emphasis` how
+    much the client counts in the server's step where that is not its weight: bookkeeping, which does not travel.
     A `silent` client neither sends nor receives; its values must be zero. `sealed` says how compressed values came
-    about: a tree like `values`, with a `compress.Sealed` in place of each part, so that a real client sends its code.
+    about: a tree like `values` with a `Sealed` in place of each part, so that a real client sends its code.
     """
 
     values: Tree
     weight: jax.Array | float = 1.0
-    bits: jax.Array | None = None
+    bits: jax.Array | int | None = None
     steps: jax.Array | int = 1
     silent: jax.Array | bool = False
     emphasis: jax.Array | None = None
-    sealed: Any = None
+    sealed: Sealed | tuple[Sealed | None, ...] | None = None
 
 
 @jax.tree_util.register_dataclass
@@ -78,33 +80,13 @@ class Algorithm(ABC):
     """
 
     name: ClassVar[str]
-    prepare: Callable[..., State] | None = None
-    """`prepare(state, f, key) -> state`: what a client does alone before round 1, at no bits."""
-    absorb: Callable[..., State] | None = None
-    """`absorb(state, broadcast, f) -> state`: what a participant does with the new server's broadcast."""
-
-    resolve: Callable[..., Any] | None = None
-    """`resolve(problem) -> algorithm`: fill in what follows from the problem, such as a theorem's stepsize."""
-    mixture: bool = False
-    """Whether clients deploy alpha x + (1 - alpha) x_i*, and the method minimises the mean of f_i there."""
-    deploys_adapted: bool | property = False
-    """Whether what a client deploys is `adapt(server, f, key)`: the global model is meant to be adapted, not used."""
-    refine: Callable[..., Tree] | None = None
-    """`refine(model, f, key) -> model`: the last steps that a client takes on its own rows before it deploys."""
-    walks: bool | property = True
-    """Whether a client's steps move a copy of the model that it got; else it sends gradients at one point."""
-    centre: Callable[..., Tree] | None = None
-    """`centre(broadcast) -> tree like an upload's values`: the point that uploads are clipped around, if not zero."""
-    equal_weights: bool | property = False
-    """Whether all clients weigh the same although their weights are not plain numbers."""
-    tiny_weights: bool | property = False
-    """Whether a client's weight may be many orders of magnitude below 1: sums under masks then carry more digits."""
-    own_share: Callable[..., jax.Array] | None = None
-    """`own_share(state) -> number in [0, 1]`: the share of the client's own model in what it deploys."""
 
     @abstractmethod
     def check(self) -> None:
-        """Refuse hyper-parameters that make no sense, with a sentence that names them."""
+        """Refuse hyper-parameters that make no sense, with a sentence that names them.
+
+        Words and flags need no line here: their types say what they may be.
+        """
 
     @abstractmethod
     def init_server(self, params: Tree, /) -> Server:
@@ -130,41 +112,73 @@ class Algorithm(ABC):
     def personal(self, server: Server, state: State, /) -> Tree:
         """The model that a client deploys."""
 
-    def adapt(self, server: Server, f: Objective, key: jax.Array, work: Batching | None = None) -> Tree:
-        """The model of a client that joins after training, from its own training rows; the server's state stays.
+    resolve: Callable[..., Any] | None = None
+    """`resolve(problem) -> algorithm`: fill in what follows from the problem, such as a theorem's stepsize."""
+    prepare: Callable[..., State] | None = None
+    """`prepare(state, f, key) -> state`: what a client does alone before round 1, at no bits."""
+    absorb: Callable[..., State] | None = None
+    """`absorb(state, broadcast, f) -> state`: what a participant does with the new server's broadcast."""
+    refine: Callable[..., Tree] | None = None
+    """`refine(model, f, key, work) -> model`: the last steps that a client takes on its own rows before it deploys;
+    `work` is their batches, or None for the method's own."""
+    adapt: Callable[..., Tree] | None = None
+    """`adapt(server, f, key, work) -> model`: the model of a client that joins after training, from its own training
+    rows. Without it, a newcomer refines the global model or, where nobody does, fine-tunes it."""
+    own_share: Callable[..., jax.Array] | None = None
+    """`own_share(state) -> number in [0, 1]`: the share of the client's own model in what it deploys. Without it, the
+    share is 0 where clients deploy the global model and 1 where they deploy what is in their state."""
 
-        `work` is the local work that it does, by default one round of the method's own. Unless a method has a rule of
-        its own, the newcomer fine-tunes the global model.
-        """
-        return newcomer.tuned(self, server.params, f, key, work)
+
+def global_model(server: Server) -> Tree | None:
+    """The global model in a server's state; None for a method without one."""
+    return getattr(server, "params", None)
 
 
+HOOKS = ("resolve", "prepare", "absorb", "refine", "adapt", "own_share")
 REGISTRY: dict[str, type[Algorithm]] = {}
+Method = TypeVar("Method", bound=Algorithm)
 
 
 @dataclass_transform(frozen_default=True)
-def algorithm(name: str) -> Callable[[type[T]], type[T]]:
+def algorithm(name: str) -> Callable[[type[Method]], type[Method]]:
     """Register a class as the algorithm `name`: a frozen dataclass, a pytree, and an entry of the registry.
 
-    Fields annotated `float` or `Schedule` are leaves of the pytree; all others are static.
+    Fields whose types are real numbers, schedules or compressors are leaves of the pytree; whole numbers, words and
+    flags are static. A type that does not tell is refused.
     """
 
-    def register(cls: type[T]) -> type[T]:
+    def register(cls: type[Method]) -> type[Method]:
         cls = dataclass(frozen=True)(cls)
-        traced = [field.name for field in dataclasses.fields(cls) if is_traced(field)]  # pyright: ignore
-        static = [field.name for field in dataclasses.fields(cls) if not is_traced(field)]  # pyright: ignore
-        jax.tree_util.register_dataclass(cls, data_fields=traced, meta_fields=static)
-        cls.name = name  # pyright: ignore[reportAttributeAccessIssue]
-        REGISTRY[name] = cls  # pyright: ignore[reportArgumentType]
+        types = field_types.kinds(cls, name)
+        jax.tree_util.register_dataclass(
+            cls,
+            data_fields=[field for field, kind in types.items() if kind.traced],
+            meta_fields=[field for field, kind in types.items() if not kind.traced],
+        )
+        own_check = cls.check
+
+        def check(self: Method) -> None:
+            for field, kind in types.items():
+                kind.refuse(name, field, getattr(self, field))
+            own_check(self)
+
+        cls.check = check
+        cls.name = name
+        REGISTRY[name] = cls
         return cls
 
     return register
 
 
-def is_traced(field: dataclasses.Field[Any]) -> bool:
-    """Whether a hyper-parameter is a number that a compiled program takes as an input."""
-    written = field.type if isinstance(field.type, str) else getattr(field.type, "__name__", str(field.type))
-    return written.split(" ")[0] in ("float", "Schedule", "Compressor")
+def kinds(cls: type[Algorithm]) -> dict[str, Kind]:
+    """What the types of an algorithm's hyper-parameters say of them."""
+    return field_types.kinds(cls, cls.name)
+
+
+def hyper_parameters(cls: type[Algorithm] | Algorithm) -> tuple[dataclasses.Field[Any], ...]:
+    """The fields of an algorithm, which the decorator `@algorithm` made a dataclass."""
+    assert dataclasses.is_dataclass(cls), f"{cls} has no @algorithm"
+    return dataclasses.fields(cls)
 
 
 def get_algorithm(name: str) -> type[Algorithm]:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import numpy as np
-from jax.flatten_util import ravel_pytree
 
-from polyfed import theory
+from polyfed import compress, theory
 from polyfed.algorithms.contract import Total, Upload, algorithm
 from polyfed.algorithms.shared import checks, mixture
-from polyfed.algorithms.shared.mixture import Mixture, MixtureMethod
-from polyfed.compress import compressors as compress
-from polyfed.compress.compressors import Compressor, Sealed
+from polyfed.algorithms.shared.compressed import CompressedMethod, model_size
+from polyfed.algorithms.shared.mixture import Mixture
+from polyfed.algorithms.shared.server import GlobalModel, SendsModel
 from polyfed.core import trees
 from polyfed.core.errors import PolyfedError
 from polyfed.core.trees import Tree
@@ -28,48 +27,31 @@ THEOREMS = {"strong": 4, "convex": 6, "nonconvex": 8}
 """The paper's theorem on the stepsize, by how convex the objective is."""
 
 
-class CompressedServer(NamedTuple):
-    """x."""
-
-    params: Tree
-
-
 class DcgdState(NamedTuple):
     """The client's mixture, and the error that a biased compressor left behind."""
 
     mixture: Mixture
-    error: Any
+    error: Tree | None
 
 
 @algorithm("dcgd")
-class DCGD(MixtureMethod):
+class DCGD(CompressedMethod, SendsModel):
     """Compressed gradient descent on FLIX: each client sends C_i(alpha_i grad f_i(T_i(x))).
 
     Gasanov et al. 2022, Algorithm 2. With the biased Top-k it keeps an error memory (error feedback), as an extra.
     """
 
-    alpha: float | str | list[float] = 0.5
-    """alpha_i, the weight of the GLOBAL model: a number, one for each client, a column of the data or a rule"""
-    compressor: Compressor | str | dict[str, Any] = "identity"
-    """C_i, such as {name = "rand_k", k = 10}; k may have one value for each client"""
     lr: float | None = None
     """gamma, the server's stepsize; by default the largest of Theorem 4 (convex only: 6; other models: 8)"""
-    smoothness: float | list[float] | None = None
-    """L_i, for the default stepsize; by default measured, which needs a linear model"""
-    batch: int | Literal["full"] = "full"
-    """rows per gradient, or "full" """
-    replace: bool = False
-    """draw batches with replacement"""
-    walks = False
 
     def check(self) -> None:
-        mixture.check(self)
+        self.check_mixture()
         compress.make(self.compressor)
         if self.lr is not None:
             checks.number(self, "lr", above=True)
 
     def resolve(self, problem: Problem) -> DCGD:
-        alpha, compressor, size = mixture.weights(self, problem), compress.make(self.compressor), sizes(problem)
+        alpha, compressor, size = self.weights(problem), self.made_compressor, model_size(problem)
         compressor.check(size)
         changes: dict[str, Any] = {
             "alpha": mixture.compact(alpha),
@@ -88,51 +70,31 @@ class DCGD(MixtureMethod):
                 mixture.warn_above(self, "lr", self.lr, limit, f"Theorem {THEOREMS[regime]}")
         return dataclasses.replace(self, **changes, smoothness=None)
 
-    def init_server(self, params: Tree) -> CompressedServer:
-        return CompressedServer(params)
-
     def init_client(self, params: Tree) -> DcgdState:
-        biased = compress.make(self.compressor).biased
+        biased = self.made_compressor.biased
         return DcgdState(mixture.blank(params), trees.zeros_like(params) if biased else None)
 
     def prepare(self, state: DcgdState, f: Objective, key: jax.Array) -> DcgdState:
         return state._replace(mixture=mixture.prepared(self, state.mixture, f, key))
 
-    def broadcast(self, server: CompressedServer) -> Tree:
-        return server.params  # line 2
-
     def local(self, x: Tree, state: DcgdState, f: Objective, key: jax.Array) -> tuple[Upload, DcgdState]:
-        batching = Batching(self.batch, 1, None, self.replace)
-        gradient = mixture.gradient(x, state.mixture, f, key, batching)  # line 4
+        gradient = mixture.gradient(x, state.mixture, f, key, self.one_batch)  # line 4
         if state.error is not None:
             gradient = trees.add(gradient, state.error)
-        message, bits, sealed = compressed(self.compressor, f, key, gradient)  # line 5
+        message, bits, sealed = self.compressed(f, key, gradient)  # line 5
         if state.error is not None:
             state = state._replace(error=trees.subtract(gradient, message))
         return Upload(message, bits=bits, silent=state.mixture.alpha == 0, sealed=sealed), state
 
-    def update(self, server: CompressedServer, total: Total) -> CompressedServer:
-        return CompressedServer(trees.descend(server.params, self.lr, total.mean))  # lines 6, 7
+    def update(self, server: GlobalModel, total: Total) -> GlobalModel:
+        return GlobalModel(trees.descend(server.params, self.lr, total.mean))  # lines 6, 7
 
-    def personal(self, server: CompressedServer, state: DcgdState) -> Tree:
+    def personal(self, server: GlobalModel, state: DcgdState) -> Tree:
         return mixture.deployed(server.params, state.mixture)
 
     def own_share(self, state: DcgdState) -> jax.Array:
         return 1 - state.mixture.alpha
 
-    def adapt(self, server: CompressedServer, f: Objective, key: jax.Array, work: Batching | None = None) -> Tree:
+    def adapt(self, server: GlobalModel, f: Objective, key: jax.Array, work: Batching | None = None) -> Tree:
         """The newcomer's pure local model, mixed with the global one."""
         return mixture.joined(self, server.params, f, key, work)
-
-
-def compressed(compressor: Any, f: Objective, key: jax.Array, tree: Tree) -> tuple[Tree, Any, Sealed]:
-    """C_i of a tree as one vector, the bits of the message, and how it came about; the client's own C_i."""
-    vector, unravel = ravel_pytree(tree)
-    mine, key = jax.tree.map(f.own, compressor), jax.random.fold_in(key, 1)
-    message = unravel(mine(key, vector))
-    return message, mine.bits(vector.size, 8 * vector.dtype.itemsize), Sealed(mine, key, vector)
-
-
-def sizes(problem: Problem) -> int:
-    """The number of parameters."""
-    return trees.count(jax.eval_shape(problem.init))

@@ -9,13 +9,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from polyfed import theory
+from polyfed import compress, theory
 from polyfed.algorithms.contract import Total, Upload, algorithm
-from polyfed.algorithms.dcgd import compressed, sizes
 from polyfed.algorithms.shared import checks, mixture
-from polyfed.algorithms.shared.mixture import Mixture, MixtureMethod
-from polyfed.compress import compressors as compress
-from polyfed.compress.compressors import Compressor
+from polyfed.algorithms.shared.compressed import CompressedMethod, model_size
+from polyfed.algorithms.shared.mixture import Mixture
 from polyfed.core import trees
 from polyfed.core.errors import PolyfedError
 from polyfed.core.trees import Tree
@@ -47,45 +45,33 @@ class DianaUpload(NamedTuple):
     """The compressed difference; and beta_i times it, which has to be summed apart where the beta_i differ."""
 
     difference: Tree
-    memory: Any
+    memory: Tree | None
 
 
 @algorithm("diana")
-class DIANA(MixtureMethod):
+class DIANA(CompressedMethod):
     """Compressed gradient differences on FLIX: converges to the exact solution where DCGD stops in a neighbourhood.
 
     Gasanov et al. 2022, Algorithm 3 (Mishchenko et al. 2019).
     """
 
-    alpha: float | str | list[float] = 0.5
-    """alpha_i, the weight of the GLOBAL model: a number, one for each client, a column of the data or a rule"""
-    compressor: Compressor | str | dict[str, Any] = "identity"
-    """C_i, such as {name = "rand_k", k = 10}; k may have one value for each client"""
     lr: float | None = None
     """gamma, the server's stepsize; by default the largest of Theorem 5 (convex only: 7; other models: 9)"""
-    smoothness: float | list[float] | None = None
-    """L_i, for the default stepsize; by default measured, which needs a linear model"""
     beta: float | list[float] | None = None
     """beta_i, the stepsize of the memory; by default 1 / (1 + omega) with the largest omega_i"""
     memory: Literal["zero", "gradient"] = "zero"
     """h_i^0: zero, or the first gradient, which then travels uncompressed"""
-    batch: int | Literal["full"] = "full"
-    """rows per gradient, or "full" """
-    replace: bool = False
-    """draw batches with replacement"""
-    walks = False
 
     def check(self) -> None:
-        mixture.check(self)
+        self.check_mixture()
         compress.make(self.compressor)
         if self.lr is not None:
             checks.number(self, "lr", above=True)
         if isinstance(self.beta, int | float):
             checks.number(self, "beta", 0.0, 1.0, above=True)
-        checks.choice(self, "memory", "zero", "gradient")
 
     def resolve(self, problem: Problem) -> DIANA:
-        alpha, compressor, size = mixture.weights(self, problem), compress.make(self.compressor), sizes(problem)
+        alpha, compressor, size = self.weights(problem), self.made_compressor, model_size(problem)
         compressor.check(size)
         if compressor.biased:
             raise PolyfedError(f"{self.name}: needs an unbiased compressor, {compressor.name} is biased; dcgd takes it")
@@ -118,10 +104,9 @@ class DIANA(MixtureMethod):
         return server.params  # line 2
 
     def local(self, x: Tree, state: DianaState, f: Objective, key: jax.Array) -> tuple[Upload, DianaState]:
-        batching = Batching(self.batch, 1, None, self.replace)
-        gradient = mixture.gradient(x, state.mixture, f, key, batching)
+        gradient = mixture.gradient(x, state.mixture, f, key, self.one_batch)
         difference = trees.subtract(gradient, state.memory)  # line 4
-        message, bits, sealed = compressed(self.compressor, f, key, difference)  # line 5
+        message, bits, sealed = self.compressed(f, key, difference)  # line 5
         beta = f.own(self.beta)
         if self.memory == "gradient":
             first = f.round == 0

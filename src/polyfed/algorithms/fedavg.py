@@ -5,68 +5,45 @@ from __future__ import annotations
 from typing import Literal
 
 import jax
-import jax.numpy as jnp
 
-from polyfed.algorithms.contract import Algorithm, State, Total, Upload, algorithm
-from polyfed.algorithms.shared import checks, server
-from polyfed.algorithms.shared.server import Averaged, ServerOptimizer
-from polyfed.core.schedules import Schedule, at
+from polyfed.algorithms.contract import Total, Upload, algorithm
+from polyfed.algorithms.shared import checks
+from polyfed.algorithms.shared.local_work import LocalWork, Weighted
+from polyfed.algorithms.shared.server import Averaged, Averages
+from polyfed.core.schedules import at
 from polyfed.core.trees import Tree, descend, subtract
-from polyfed.problem.objective import Batch, Batching, Objective
+from polyfed.problem.objective import Batch, Objective
 
 
 @algorithm("fedavg")
-class FedAvg(Algorithm):
+class FedAvg(LocalWork, Weighted, Averages):
     """Federated averaging: clients take SGD steps from the global model, the server averages them.
 
-    McMahan et al. 2017, Algorithm 1; with another server optimiser, Reddi et al. 2021, Algorithm 1 (FedOpt).
+    McMahan et al. 2017, Algorithm 1: lr is eta, local_epochs E, batch B. With another server optimiser, Reddi et al.
+    2021, Algorithm 1 (FedOpt).
     """
 
-    lr: Schedule = 0.1
-    """eta, the clients' stepsize"""
-    local_steps: int = 10
-    """steps per round"""
-    local_epochs: int | None = None
-    """E, passes over the client's data per round, instead of local_steps"""
-    batch: int | Literal["full"] = 20
-    """B, rows per step, or "full" """
-    replace: bool = False
-    """draw batches with replacement"""
     weighting: Literal["size", "uniform"] = "size"
     """the weight of a client in the average: n_i, or one for all"""
-    server_optimizer: ServerOptimizer = "sgd"
-    """any of Optax's, applied to the mean update"""
-    server_lr: float = 1.0
-    """the server's stepsize; 1 with "sgd" is plain averaging"""
 
     def check(self) -> None:
         checks.local_work(self)
-        checks.choice(self, "weighting", "size", "uniform")
-        server.check(self)
+        Averages.check(self)
 
-    def init_server(self, params: Tree) -> Averaged:
-        return server.start(self, params)
-
-    def init_client(self, params: Tree) -> State:
+    def init_client(self, params: Tree) -> None:
         return None
 
-    def broadcast(self, server: Averaged) -> Tree:
-        return server.params
-
-    def local(self, w: Tree, state: State, f: Objective, key: jax.Array) -> tuple[Upload, State]:
+    def local(self, w: Tree, state: None, f: Objective, key: jax.Array) -> tuple[Upload, None]:
         lr = at(self.lr, f.round)
 
         def step(y: Tree, batch: Batch | None) -> Tree:
             return descend(y, lr, f.grad(y, batch))
 
-        y, steps = f.train(step, w, key, Batching.of(self))  # ClientUpdate(k, w)
+        y, steps = f.train(step, w, key, self.work)  # ClientUpdate(k, w)
         return Upload(subtract(y, w), f.weight(self.weighting), steps=steps), state
 
-    def update(self, averaged: Averaged, total: Total) -> Averaged:
-        return server.step(self, averaged, total.mean)  # w <- sum_k (n_k / n) w_k
+    def update(self, server: Averaged, total: Total) -> Averaged:
+        return self.moved(server, total.mean)  # w <- sum_k (n_k / n) w_k
 
-    def personal(self, server: Averaged, state: State) -> Tree:
+    def personal(self, server: Averaged, state: None) -> Tree:
         return server.params
-
-    def own_share(self, state: State) -> jax.Array:
-        return jnp.zeros(())

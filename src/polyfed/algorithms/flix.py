@@ -12,7 +12,8 @@ import numpy as np
 from polyfed import theory
 from polyfed.algorithms.contract import Total, Upload, algorithm
 from polyfed.algorithms.shared import checks, mixture, server
-from polyfed.algorithms.shared.mixture import Mixture, MixtureMethod
+from polyfed.algorithms.shared.local_work import LocalSteps
+from polyfed.algorithms.shared.mixture import Mixture, SmoothMixtureMethod
 from polyfed.algorithms.shared.server import Averaged, ServerOptimizer
 from polyfed.core import trees
 from polyfed.core.errors import PolyfedError
@@ -32,24 +33,18 @@ class FlixServer(NamedTuple):
 
 
 @algorithm("flix")
-class FLIX(MixtureMethod):
+class FLIX(SmoothMixtureMethod, LocalSteps):
     """An explicit mixture: the client deploys alpha_i x + (1 - alpha_i) x_i*, x by (stochastic) gradient descent.
 
     Gasanov et al. 2022, Algorithm 1 (DGD); with batches, sampled clients and an Optax optimiser, its neural version.
     """
 
-    alpha: float | str | list[float] = 0.5
-    """alpha_i, the weight of the GLOBAL model: a number, one for each client, a column of the data or a rule"""
     lr: float | None = None
     """gamma, the server's stepsize; by default 1 / L_alpha (Theorem 2)"""
     batch: int | Literal["full"] = "full"
     """rows per gradient, or "full" """
-    replace: bool = False
-    """draw batches with replacement"""
     local_steps: int = 1
     """1: a client sends one gradient; more: the way that x went in so many local steps on the client's mixture"""
-    local_epochs: int | None = None
-    """passes over the client's data per round, instead of local_steps"""
     local_lr: float | None = None
     """the stepsize of local steps; lr then multiplies the mean of the ways, by default 1 (averaging)"""
     start: Literal["init", "average"] = "init"
@@ -60,33 +55,30 @@ class FLIX(MixtureMethod):
     """L_i, for the default stepsize and the weights of the one-shot average; by default measured (linear models)"""
 
     def check(self) -> None:
-        mixture.check(self)
+        self.check_mixture()
         if self.lr is not None:
             checks.number(self, "lr", above=True)
-        checks.choice(self, "start", "init", "average")
         server.check_optimizer(self)
-        checks.whole(self, "local_steps")
-        if self.local_epochs is not None:
-            checks.whole(self, "local_epochs")
+        checks.local_steps(self)
         if self.local_lr is not None:
             checks.number(self, "local_lr", above=True)
-        if self.walks != (self.local_lr is not None):
+        if self._walks != (self.local_lr is not None):
             raise PolyfedError(f"{self.name}: local_lr goes with local_steps above 1 or local_epochs, and they with it")
-        if self.walks and self.start == "average":
+        if self._walks and self.start == "average":
             raise PolyfedError(f"{self.name}: start = 'average' does not go with local steps")
 
     @property
-    def walks(self) -> bool:
+    def _walks(self) -> bool:
         """Whether clients take local steps."""
         return self.local_steps > 1 or self.local_epochs is not None
 
     def resolve(self, problem: Problem) -> FLIX:
-        alpha = mixture.weights(self, problem)
+        alpha = self.weights(problem)
         plm = self.plm and bool(np.any(alpha < 1))
         changes: dict[str, Any] = {"alpha": mixture.compact(alpha), "plm": plm}
         if self.start == "average":
             changes["smoothness"] = mixture.compact(mixture.smoothness(self, problem)[0])
-        if self.walks:
+        if self._walks:
             changes["lr"] = 1.0 if self.lr is None else self.lr
         elif self.lr is None:
             limit = theory.gd_stepsize(mixture.smoothness(self, problem)[0], alpha)
@@ -99,9 +91,7 @@ class FLIX(MixtureMethod):
         return dataclasses.replace(self, **changes)
 
     def init_server(self, params: Tree) -> FlixServer:
-        return FlixServer(
-            params, server.optimizer(self.server_optimizer, self.lr).init(params), jnp.zeros((), jnp.int32)
-        )
+        return FlixServer(*server.start(self.server_optimizer, self.lr, params), jnp.zeros((), jnp.int32))
 
     def init_client(self, params: Tree) -> Mixture:
         return mixture.blank(params)
@@ -114,9 +104,9 @@ class FLIX(MixtureMethod):
 
     def local(self, x: Tree, state: Mixture, f: Objective, key: jax.Array) -> tuple[Upload, Mixture]:
         silent = state.alpha == 0
-        if self.walks:
+        if self._walks:
             return self._walk(x, state, f, key, silent), state
-        gradient = mixture.gradient(x, state, f, key, Batching(self.batch, 1, None, self.replace))  # line 3
+        gradient = mixture.gradient(x, state, f, key, self.one_batch)  # line 3
         if self.start == "init":
             return Upload(gradient, silent=silent), state
         first = f.round == 0  # the one-shot average (5): weights alpha_i^2 L_i
@@ -126,12 +116,13 @@ class FLIX(MixtureMethod):
 
     def _walk(self, x: Tree, state: Mixture, f: Objective, key: jax.Array, silent: jax.Array) -> Upload:
         """x minus where SGD on y -> f_i(T_i(y)) ends: what the server takes for a gradient."""
+        stepsize = self.local_lr
+        assert stepsize is not None, "check refuses local steps without one"
 
         def step(y: Tree, batch: Batch | None) -> Tree:
-            stepsize: Any = self.local_lr
             return trees.descend(y, stepsize * state.alpha, f.grad(mixture.deployed(y, state), batch))
 
-        y, steps = f.train(step, x, key, Batching.of(self))
+        y, steps = f.train(step, x, key, self.work)
         return Upload(trees.subtract(x, y), steps=steps, silent=silent)
 
     def update(self, server_state: FlixServer, total: Total) -> FlixServer:

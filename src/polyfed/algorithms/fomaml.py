@@ -6,15 +6,16 @@ from typing import Literal
 
 import jax
 
-from polyfed.algorithms.contract import Algorithm, State, Total, Upload, algorithm
+from polyfed.algorithms.contract import Total, Upload, algorithm
 from polyfed.algorithms.shared import checks, newcomer, server
+from polyfed.algorithms.shared.local_work import Steps, Weighted
 from polyfed.algorithms.shared.server import Averaged, ServerOptimizer
 from polyfed.core.trees import Tree, descend, zeros_like
 from polyfed.problem.objective import Batch, Batching, Objective
 
 
 @algorithm("fomaml")
-class FOMAML(Algorithm):
+class FOMAML(Steps, Weighted):
     """Meta-learning from gradients after adaptation: each client adapts the model, and sends its gradient there.
 
     Finn, Abbeel, Levine 2017, Algorithm 1, without second derivatives (their Section 5.2).
@@ -30,13 +31,8 @@ class FOMAML(Algorithm):
     """steps with inner_lr, on training rows, that make the model which a client deploys; by default inner_steps"""
     batch: int | Literal["full"] = 20
     """rows per step, or "full" """
-    replace: bool = False
-    """draw batches with replacement"""
-    weighting: Literal["size", "uniform"] = "uniform"
-    """the weight of a client in the mean gradient: n_i, or one for all"""
     server_optimizer: ServerOptimizer = "sgd"
     """any of Optax's, applied to the mean gradient with stepsize lr"""
-    deploys_adapted = True
 
     def check(self) -> None:
         checks.number(self, "lr", above=True)
@@ -45,36 +41,34 @@ class FOMAML(Algorithm):
         if self.adapt_steps is not None:
             checks.whole(self, "adapt_steps")
         checks.batches(self)
-        checks.choice(self, "weighting", "size", "uniform")
         server.check_optimizer(self)
 
     def init_server(self, params: Tree) -> Averaged:
-        return Averaged(params, server.optimizer(self.server_optimizer, self.lr).init(params))
+        return server.start(self.server_optimizer, self.lr, params)
 
-    def init_client(self, params: Tree) -> State:
+    def init_client(self, params: Tree) -> None:
         return None
 
     def broadcast(self, server: Averaged) -> Tree:
         return server.params
 
-    def local(self, w: Tree, state: State, f: Objective, key: jax.Array) -> tuple[Upload, State]:
+    def local(self, w: Tree, state: None, f: Objective, key: jax.Array) -> tuple[Upload, None]:
         def step(carry: tuple[Tree, Tree], batch: Batch | None) -> tuple[Tree, Tree]:
             x, _ = carry
             gradient = f.grad(x, batch)
             return descend(x, self.inner_lr, gradient), gradient  # lines 5, 6
 
         # The batch after those of the adaptation plays the part of the task's test rows: only its gradient is used.
-        work = Batching(self.batch, self.inner_steps + 1, None, self.replace)
-        (_, gradient), steps = f.train(step, (w, zeros_like(w)), key, work)
+        (_, gradient), steps = f.train(step, (w, zeros_like(w)), key, self.steps_of(self.inner_steps + 1))
         return Upload(gradient, f.weight(self.weighting), steps=steps), state
 
     def update(self, averaged: Averaged, total: Total) -> Averaged:
         return server.descend(self.server_optimizer, self.lr, averaged, total.mean)  # line 8
 
-    def personal(self, server: Averaged, state: State) -> Tree:
+    def personal(self, server: Averaged, state: None) -> Tree:
         return server.params
 
-    def adapt(self, server: Averaged, f: Objective, key: jax.Array, work: Batching | None = None) -> Tree:
+    def refine(self, model: Tree, f: Objective, key: jax.Array, work: Batching | None = None) -> Tree:
         """adapt_steps gradient steps from the global model, on the client's training rows."""
-        work = work or Batching(self.batch, self.adapt_steps or self.inner_steps, None, self.replace)
-        return newcomer.fit(server.params, f, key, self.inner_lr, work)
+        work = work or self.steps_of(self.adapt_steps or self.inner_steps)
+        return newcomer.fit(model, f, key, self.inner_lr, work)

@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 
-from polyfed.algorithms.contract import Algorithm, Total, Upload, algorithm
+from polyfed.algorithms.contract import Total, Upload, algorithm
 from polyfed.algorithms.shared import checks, mixture, newcomer
-from polyfed.core.trees import Tree, descend, mix
+from polyfed.algorithms.shared.local_work import Steps
+from polyfed.algorithms.shared.server import GlobalModel, SendsModel
+from polyfed.core.trees import Tree, add, descend, mix, subtract
 from polyfed.problem.objective import Batch, Batching, Objective
 
 if TYPE_CHECKING:
     from polyfed.problem.problem import Problem
 
 
-class MeanServer(NamedTuple):
-    """The mean of the clients' models."""
-
-    params: Tree
-
-
 @algorithm("l2gd")
-class L2GD(Algorithm):
+class L2GD(Steps, SendsModel):
     """Loopless local gradient descent on sum_i f_i(x_i) + penalty/2 |x_i - mean|^2: a shared coin says when to average.
 
     Hanzely, Richtarik 2020, Algorithm 1. A client's state is x_i. A round is a run of local steps and the run of
@@ -38,10 +34,6 @@ class L2GD(Algorithm):
     or less where p is small"""
     p: float | None = None
     """the probability of an aggregation step; by default penalty / (penalty + max_i L_i): fewest steps"""
-    batch: int | Literal["full"] = "full"
-    """rows per local step, or "full" """
-    replace: bool = False
-    """draw batches with replacement"""
 
     def check(self) -> None:
         checks.number(self, "penalty")
@@ -64,14 +56,8 @@ class L2GD(Algorithm):
             mixture.warn_above(self, "lr", lr, limit, "the convergence theorem")
         return dataclasses.replace(self, p=p, lr=lr)
 
-    def init_server(self, params: Tree) -> MeanServer:
-        return MeanServer(params)
-
     def init_client(self, params: Tree) -> Tree:
         return params  # x_i
-
-    def broadcast(self, server: MeanServer) -> Tree:
-        return server.params
 
     def local(self, mean: Tree, x: Tree, f: Objective, key: jax.Array) -> tuple[Upload, Tree]:
         locals_, _ = self._runs(f)
@@ -79,11 +65,11 @@ class L2GD(Algorithm):
         def step(x: Tree, batch: Batch | None) -> Tree:
             return descend(x, self.lr, f.grad(x, batch))  # xi = 0
 
-        x, steps = f.train(step, x, key, Batching(self.batch, 1, None, self.replace), count=locals_)
-        return Upload(x, steps=steps), x
+        x, steps = f.train(step, x, key, self.one_batch, count=locals_)
+        return Upload(subtract(x, mean), steps=steps), x
 
-    def update(self, server: MeanServer, total: Total) -> MeanServer:
-        return MeanServer(total.mean)
+    def update(self, server: GlobalModel, total: Total) -> GlobalModel:
+        return GlobalModel(add(server.params, total.mean))
 
     def absorb(self, x: Tree, mean: Tree, f: Objective) -> Tree:
         """xi = 1, as often as the coin says: x_i <- (1 - share) x_i + share mean."""
@@ -93,18 +79,12 @@ class L2GD(Algorithm):
         share = lr * self.penalty * (1 - p) / p  # alpha lambda / (n p)
         return mix((1 - share) ** pulls, x, mean)
 
-    def centre(self, mean: Tree) -> Tree:
-        return mean
-
-    def personal(self, server: MeanServer, x: Tree) -> Tree:
+    def personal(self, server: GlobalModel, x: Tree) -> Tree:
         return x
 
-    def own_share(self, x: Tree) -> jax.Array:
-        return jnp.ones(())
-
-    def adapt(self, server: MeanServer, f: Objective, key: jax.Array, work: Batching | None = None) -> Tree:
+    def adapt(self, server: GlobalModel, f: Objective, key: jax.Array, work: Batching | None = None) -> Tree:
         """The newcomer's part of the objective: f_i(x) + penalty/2 |x - mean|^2 with the mean as it stands."""
-        work = work or newcomer.work_of(self)
+        work = work or newcomer.work_of_newcomer(self)
         return newcomer.fit(server.params, f, key, self.lr, work, server.params, self.penalty)
 
     def _runs(self, f: Objective) -> tuple[jax.Array, jax.Array]:

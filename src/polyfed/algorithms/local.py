@@ -2,63 +2,48 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import jax
 import jax.numpy as jnp
 from jax import lax
 
-from polyfed.algorithms.contract import Algorithm, Server, State, Total, Upload, algorithm
+from polyfed.algorithms.contract import Total, Upload, algorithm
 from polyfed.algorithms.shared import checks, newcomer
-from polyfed.core.schedules import Schedule, at
+from polyfed.algorithms.shared.local_work import LocalWork
+from polyfed.core.schedules import at
 from polyfed.core.trees import Tree, descend, zeros_like
 from polyfed.problem.objective import Batch, Batching, Objective
 
 
 @algorithm("local")
-class Local(Algorithm):
+class Local(LocalWork):
     """Every client alone: SGD on its own data; nothing is sent.
 
     x_i <- x_i - lr grad f_i(x_i; batch).
     """
 
-    lr: Schedule = 0.1
-    """stepsize"""
-    local_steps: int = 10
-    """steps per round"""
-    local_epochs: int | None = None
-    """passes over the client's data per round, instead of local_steps"""
-    batch: int | Literal["full"] = 20
-    """rows per step, or "full" """
-    replace: bool = False
-    """draw batches with replacement"""
-
     def check(self) -> None:
         checks.local_work(self, per_step=True)
 
-    def init_server(self, params: Tree) -> Server:
+    def init_server(self, params: Tree) -> None:
         return None
 
-    def init_client(self, params: Tree) -> State:
+    def init_client(self, params: Tree) -> Tree:
         return params
 
-    def broadcast(self, server: Server) -> Tree:
+    def broadcast(self, server: None) -> None:
         return None
 
-    def local(self, broadcast: Tree, state: State, f: Objective, key: jax.Array) -> tuple[Upload, State]:
-        own, steps = self._trained(state, f, f.round, key, Batching.of(self))
-        return Upload(None, steps=steps), own
+    def local(self, broadcast: None, x: Tree, f: Objective, key: jax.Array) -> tuple[Upload, Tree]:
+        x, steps = self._trained(x, f, f.round, key, self.work)
+        return Upload(None, steps=steps), x
 
-    def update(self, server: Server, total: Total) -> Server:
-        return server
+    def update(self, server: None, total: Total) -> None:
+        return None
 
-    def personal(self, server: Server, state: State) -> Tree:
-        return state
+    def personal(self, server: None, x: Tree) -> Tree:
+        return x
 
-    def own_share(self, state: State) -> jax.Array:
-        return jnp.ones(())
-
-    def adapt(self, server: Server, f: Objective, key: jax.Array, work: Batching | None = None) -> Tree:
+    def adapt(self, server: None, f: Objective, key: jax.Array, work: Batching | None = None) -> Tree:
         """Alone from the model's own start: as many rounds of its local work as the federation has done, or `work`."""
         model = f.problem.model
         start = model.init(jax.random.fold_in(key, newcomer.ASIDE))
@@ -67,7 +52,7 @@ class Local(Algorithm):
             return self._trained(start, f, f.round, key, work)[0]
 
         def round(number: jax.Array, x: Tree) -> Tree:
-            return self._trained(x, f, number, jax.random.fold_in(key, number), Batching.of(self))[0]
+            return self._trained(x, f, number, jax.random.fold_in(key, number), self.work)[0]
 
         return lax.fori_loop(0, jnp.maximum(f.round, 1), round, start)
 

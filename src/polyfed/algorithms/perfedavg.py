@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
 
-from polyfed.algorithms.contract import Algorithm, State, Total, Upload, algorithm
+from polyfed.algorithms.contract import Total, Upload, algorithm
 from polyfed.algorithms.shared import checks, newcomer
+from polyfed.algorithms.shared.local_work import LocalWork, Weighted
+from polyfed.algorithms.shared.server import GlobalModel, SendsModel
 from polyfed.core.schedules import Schedule, at
 from polyfed.core.trees import Tree, add, descend, scale, subtract
 from polyfed.problem.objective import Batch, Batching, Objective
 
 
-class MetaServer(NamedTuple):
-    """w, the model that clients adapt."""
-
-    params: Tree
-
-
 @algorithm("perfedavg")
-class PerFedAvg(Algorithm):
+class PerFedAvg(LocalWork, Weighted, SendsModel):
     """Meta-learning with local steps: the global model is trained to be good after one step of each client.
 
     Fallah, Mokhtari, Ozdaglar 2020, Algorithm 1, on F_i(w) = f_i(w - inner_lr grad f_i(w)).
@@ -39,35 +35,18 @@ class PerFedAvg(Algorithm):
     """the step of the difference of gradients (HF)"""
     local_steps: int = 10
     """tau, meta-steps per round"""
-    local_epochs: int | None = None
-    """passes over the client's data per round, instead of local_steps"""
-    batch: int | Literal["full"] = 20
-    """rows of each of a step's batches, or "full" """
-    replace: bool = False
-    """draw batches with replacement"""
-    weighting: Literal["size", "uniform"] = "uniform"
-    """the weight of a client in the average: n_i, or one for all as in the paper"""
-    deploys_adapted = True
 
     def check(self) -> None:
         checks.local_work(self)
-        checks.choice(self, "variant", "first-order", "hessian-free", "exact")
         checks.number(self, "inner_lr")
         checks.whole(self, "adapt_steps")
         checks.number(self, "delta", above=True)
-        checks.choice(self, "weighting", "size", "uniform")
 
-    def init_server(self, params: Tree) -> MetaServer:
-        return MetaServer(params)
-
-    def init_client(self, params: Tree) -> State:
+    def init_client(self, params: Tree) -> None:
         return None
 
-    def broadcast(self, server: MetaServer) -> Tree:
-        return server.params
-
-    def local(self, w: Tree, state: State, f: Objective, key: jax.Array) -> tuple[Upload, State]:
-        lr, one = at(self.lr, f.round), Batching(self.batch, 1, None, self.replace)
+    def local(self, w: Tree, state: None, f: Objective, key: jax.Array) -> tuple[Upload, None]:
+        lr, one = at(self.lr, f.round), self.one_batch
         aside = jax.random.fold_in(key, newcomer.ASIDE)
 
         def step(carry: tuple[Tree, jax.Array], batch: Batch | None) -> tuple[Tree, jax.Array]:
@@ -80,19 +59,18 @@ class PerFedAvg(Algorithm):
                 gradient = descend(gradient, self.inner_lr, product)
             return descend(y, lr, gradient), count + 1
 
-        (y, _), steps = f.train(step, (w, jnp.zeros((), jnp.int32)), key, Batching.of(self))
+        (y, _), steps = f.train(step, (w, jnp.zeros((), jnp.int32)), key, self.work)
         return Upload(subtract(y, w), f.weight(self.weighting), steps=steps), state
 
-    def update(self, server: MetaServer, total: Total) -> MetaServer:
-        return MetaServer(add(server.params, total.mean))
+    def update(self, server: GlobalModel, total: Total) -> GlobalModel:
+        return GlobalModel(add(server.params, total.mean))
 
-    def personal(self, server: MetaServer, state: State) -> Tree:
+    def personal(self, server: GlobalModel, state: None) -> Tree:
         return server.params
 
-    def adapt(self, server: MetaServer, f: Objective, key: jax.Array, work: Batching | None = None) -> Tree:
+    def refine(self, model: Tree, f: Objective, key: jax.Array, work: Batching | None = None) -> Tree:
         """adapt_steps gradient steps from the global model, on the client's training rows."""
-        work = work or Batching(self.batch, self.adapt_steps, None, self.replace)
-        return newcomer.fit(server.params, f, key, self.inner_lr, work)
+        return newcomer.fit(model, f, key, self.inner_lr, work or self.steps_of(self.adapt_steps))
 
     def _hessian(self, f: Objective, w: Tree, direction: Tree, batch: Batch | None) -> Tree:
         """The Hessian of f_i at w times a direction: exact, or by a central difference."""

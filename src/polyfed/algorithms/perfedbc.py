@@ -8,16 +8,8 @@ import jax
 import jax.numpy as jnp
 
 from polyfed.algorithms.contract import Upload, algorithm
-from polyfed.algorithms.fedbc import (
-    BcServer,
-    BcState,
-    BondedMethod,
-    bond_weight,
-    dual_step,
-    first_bond,
-    lagrangian_gradient,
-)
 from polyfed.algorithms.shared import checks, newcomer
+from polyfed.algorithms.shared.bonds import BcServer, BcState, BondedMethod, lagrangian_gradient
 from polyfed.core.schedules import Schedule, at
 from polyfed.core.trees import Tree, descend, squared_norm, subtract
 from polyfed.problem.objective import Batch, Batching, Objective
@@ -42,53 +34,41 @@ class PerFedBC(BondedMethod):
     """steps with inner_lr, on training rows, that make the model which a client deploys of z or x_i"""
     local_steps: int = 10
     """K, meta-steps per round"""
-    local_epochs: int | None = None
-    """passes over the client's data per round, instead of local_steps"""
-    batch: int | Literal["full"] = 20
-    """rows of each of a step's batches, or "full" """
-    replace: bool = False
-    """draw batches with replacement"""
-
-    @property
-    def deploys_adapted(self) -> bool:
-        return self.deploy == "global"
 
     def check(self) -> None:
-        checks.choice(self, "deploy", "global", "own")
-        super().check()
-        checks.local_work(self)
+        BondedMethod.check(self)
         checks.number(self, "inner_lr")
         checks.whole(self, "inner_steps")
         checks.whole(self, "adapt_steps")
 
     def init_client(self, params: Tree) -> BcState:
-        return BcState(params if self.deploy == "own" else None, first_bond(self))
+        return BcState(params if self.deploy == "own" else None, self.first_bond())
 
     def local(self, z: Tree, state: BcState, f: Objective, key: jax.Array) -> tuple[Upload, BcState]:
-        x, steps = self._meta_steps(z, state.bond.multiplier, f, key, Batching.of(self))  # line 13
+        x, steps = self._meta_steps(z, state.bond.multiplier, f, key, self.work)  # line 13
         move = subtract(x, z)
-        bond = dual_step(self, state.bond, squared_norm(move), f.round)  # line 14
+        bond = self.dual_step(state.bond, squared_norm(move), f.round)  # line 14
         own = x if self.deploy == "own" else None
-        return Upload(move, bond_weight(self, bond, f), steps=steps), BcState(own, bond)
+        return Upload(move, self.weight(bond, f), steps=steps), BcState(own, bond)
 
     def personal(self, server: BcServer, state: BcState) -> Tree:
         return server.params if self.deploy == "global" else state.own
 
-    def refine(self, model: Tree, f: Objective, key: jax.Array) -> Tree:
-        """The adaptation of x_i; that of z is `adapt`."""
-        return model if self.deploy == "global" else self._adapted(model, f, key)
+    def refine(self, model: Tree, f: Objective, key: jax.Array, work: Batching | None = None) -> Tree:
+        """adapt_steps gradient steps on the client's training rows."""
+        return newcomer.fit(model, f, key, self.inner_lr, work or self.steps_of(self.adapt_steps))
 
     def adapt(self, server: BcServer, f: Objective, key: jax.Array, work: Batching | None = None) -> Tree:
         """The global model, or what a round makes of it under the others' mean multiplier, adapted."""
         if self.deploy == "global":
-            return self._adapted(server.params, f, key, work)
-        x, _ = self._meta_steps(server.params, server.multiplier, f, key, work or Batching.of(self))
-        return self._adapted(x, f, jax.random.fold_in(key, newcomer.ASIDE))
+            return self.refine(server.params, f, key, work)
+        x, _ = self._meta_steps(server.params, server.multiplier, f, key, work or self.work)
+        return self.refine(x, f, jax.random.fold_in(key, newcomer.ASIDE))
 
     def _meta_steps(
         self, z: Tree, multiplier: jax.Array, f: Objective, key: jax.Array, work: Batching
     ) -> tuple[Tree, jax.Array]:
-        lr, inner = at(self.lr, f.round), Batching(self.batch, self.inner_steps, None, self.replace)
+        lr, inner = at(self.lr, f.round), self.steps_of(self.inner_steps)
         aside = jax.random.fold_in(key, newcomer.ASIDE)
 
         def descent(w: Tree, batch: Batch | None) -> Tree:
@@ -101,8 +81,3 @@ class PerFedBC(BondedMethod):
 
         (x, _), steps = f.train(step, (z, jnp.zeros((), jnp.int32)), key, work)
         return x, steps
-
-    def _adapted(self, model: Tree, f: Objective, key: jax.Array, work: Batching | None = None) -> Tree:
-        """adapt_steps gradient steps on the client's training rows."""
-        work = work or Batching(self.batch, self.adapt_steps, None, self.replace)
-        return newcomer.fit(model, f, key, self.inner_lr, work)

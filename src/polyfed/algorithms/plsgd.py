@@ -3,58 +3,51 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from polyfed.algorithms.contract import Algorithm, Total, Upload, algorithm
-from polyfed.algorithms.shared import checks, newcomer
-from polyfed.algorithms.shared import personal_part as additive
+from polyfed.algorithms.contract import Total, Upload, algorithm
+from polyfed.algorithms.shared import checks, newcomer, personal_part
+from polyfed.algorithms.shared.local_work import LocalWork, Weighted
 from polyfed.algorithms.shared.personal_part import Theta
+from polyfed.algorithms.shared.running_mean import OutputServer, RunningMean, Terms
 from polyfed.core.errors import PolyfedError
-from polyfed.core.schedules import Schedule, at
-from polyfed.core.trees import Tree, add, descend, mix, scale, subtract, where, zeros_like
+from polyfed.core.schedules import Real, Schedule, at
+from polyfed.core.trees import Tree, descend, scale, subtract, where
 from polyfed.problem.objective import Batch, Batching, Objective
 
 if TYPE_CHECKING:
     from polyfed.problem.problem import Problem
 
 
-class PlsgdServer(NamedTuple):
-    """w; for output II it is the average of w_t, and beside it stand the iterate w and the steps so far."""
-
-    params: Tree
-    iterate: Tree = None
-    steps: Any = None
-
-
 class PlsgdState(NamedTuple):
-    """theta_m; for outputs II and III also the average that the client keeps, and the steps that it covers."""
+    """theta_m; also the mean that the client keeps: of theta_m (output II) or of w_m + theta_m (output III)."""
 
     own: Theta
-    average: Tree = None
-    steps: Any = None
+    mean: RunningMean | None = None
 
 
 class PlsgdUpload(NamedTuple):
     """The move of w_m; for output II also the sum of its iterates over the round."""
 
     move: Tree
-    iterates: Tree = None
+    iterates: Tree | None = None
 
 
 class Walk(NamedTuple):
-    """A client during a round: w_m, theta_m, the number of steps so far, and the sums of what is averaged."""
+    """A client during a round: w_m, theta_m, the steps so far, and the sums of w_m (II) and of what it averages."""
 
     copy: Tree
     own: Theta
     done: jax.Array
-    sums: Any
+    copies: Terms | None = None
+    kept: Terms | None = None
 
 
 @algorithm("plsgd")
-class PLSGD(Algorithm):
+class PLSGD(LocalWork, Weighted):
     """Local SGD with an additive personal part: the client deploys w + theta_i, and one gradient moves both.
 
     Personalization Mitigates the Perils of Local SGD, Algorithm 1.
@@ -68,14 +61,6 @@ class PLSGD(Algorithm):
     """eta_t, the inner stepsize"""
     local_steps: int = 10
     """K, steps per round"""
-    local_epochs: int | None = None
-    """passes over the client's data per round, instead of local_steps"""
-    batch: int | Literal["full"] = 20
-    """rows per step, or "full" """
-    replace: bool = False
-    """draw batches with replacement"""
-    weighting: Literal["size", "uniform"] = "uniform"
-    """the weight of a client in the mean: n_i, or one for all as in the paper"""
     output: Literal["I", "II", "III"] = "I"
     """what is deployed: I the last w + theta_i; II the average of mean_j w_j + theta_i, III that of w_i + theta_i"""
     personal_params: str | list[str] = "*"
@@ -87,8 +72,6 @@ class PLSGD(Algorithm):
         checks.local_work(self, per_step=True)
         checks.number(self, "alpha")
         checks.number(self, "beta")
-        checks.choice(self, "weighting", "size", "uniform")
-        checks.choice(self, "output", "I", "II", "III")
         if self.rank is not None:
             checks.whole(self, "rank")
         if not self._patterns or not all(isinstance(pattern, str) for pattern in self._patterns):
@@ -99,100 +82,87 @@ class PLSGD(Algorithm):
     def resolve(self, problem: Problem) -> PLSGD:
         params = jax.eval_shape(problem.model.init, jax.random.key(0))
         for pattern in self._patterns:
-            if not additive.chosen(params, [pattern]):
-                known = ", ".join(additive.paths(params))
+            if not personal_part.chosen(params, [pattern]):
+                known = ", ".join(personal_part.paths(params))
                 raise PolyfedError(f"{self.name}: personal_params '{pattern}' matches no parameter; there are {known}")
         return dataclasses.replace(self, personal_params=self._patterns)
 
-    def init_server(self, params: Tree) -> PlsgdServer:
-        return PlsgdServer(params, params, jnp.zeros(())) if self.output == "II" else PlsgdServer(params)
+    def init_server(self, params: Tree) -> OutputServer:
+        return OutputServer.start(params, averages=self.output == "II")
 
     def init_client(self, params: Tree) -> PlsgdState:
-        own = additive.zeros(params, self._patterns, self.rank)  # line 2
+        own = personal_part.zeros(params, self._patterns, self.rank)  # line 2
         if self.output == "I":
             return PlsgdState(own)
-        return PlsgdState(own, additive.whole(own) if self.output == "II" else params, jnp.zeros(()))
+        return PlsgdState(own, RunningMean.start(personal_part.whole(own) if self.output == "II" else params))
 
     def prepare(self, state: PlsgdState, f: Objective, key: jax.Array) -> PlsgdState:
-        return state._replace(own=additive.drawn(state.own, key))
+        return state._replace(own=personal_part.drawn(state.own, key))
 
-    def broadcast(self, server: PlsgdServer) -> Tree:
-        return (server.iterate, server.steps) if self.output == "II" else server.params
+    def broadcast(self, server: OutputServer) -> Tree:
+        return server.sent
 
     def local(self, sent: Tree, state: PlsgdState, f: Objective, key: jax.Array) -> tuple[Upload, PlsgdState]:
-        w, before = sent if self.output == "II" else (sent, None)
+        w = sent[0] if self.output == "II" else sent
 
         def step(walk: Walk, batch: Batch | None) -> Walk:
             lr = self._lr(f, walk.done)
-            model = additive.join(walk.copy, walk.own)
+            model = personal_part.join(walk.copy, walk.own)
             gradient = f.grad(model, batch)  # line 6: the only one
-            own = descend(walk.own, self.alpha * lr, additive.pull_back(walk.own, gradient))  # line 7
+            own = descend(walk.own, self.alpha * lr, personal_part.pull_back(walk.own, gradient))  # line 7
             copy = descend(walk.copy, lr, gradient)  # line 8
-            return Walk(copy, own, walk.done + 1, self._summed(walk, model))
+            copies, kept = walk.copies, walk.kept  # iterates before the step: t runs from 0 to T - 1, as in Theorem 2
+            if kept is not None:
+                kept = kept.plus(personal_part.whole(walk.own) if self.output == "II" else model)
+            copies = None if copies is None else copies.plus(walk.copy)
+            return Walk(copy, own, walk.done + 1, copies, kept)
 
-        start = Walk(w, state.own, jnp.zeros((), jnp.int32), self._nothing(w, state.own))
-        end, steps = f.train(step, start, key, Batching.of(self))
-        sent_up = PlsgdUpload(subtract(end.copy, w), end.sums[0] if self.output == "II" else None)  # line 10
-        return Upload(sent_up, f.weight(self.weighting), steps=steps), self._renewed(state, end, before)
+        start = Walk(w, state.own, jnp.zeros((), jnp.int32))
+        if state.mean is not None:
+            start = start._replace(kept=Terms.none(state.mean.mean))
+        if self.output == "II":
+            start = start._replace(copies=Terms.none(w))
+        end, steps = f.train(step, start, key, self.work)
+        upload = PlsgdUpload(subtract(end.copy, w), None if end.copies is None else end.copies.total)  # line 10
+        mean = state.mean
+        if mean is not None and end.kept is not None:
+            if self.output == "II":  # the steps that it missed count with the theta that it had
+                mean = mean.after_absence(sent[1], personal_part.whole(state.own), end.kept)
+            else:
+                mean = mean.plus(end.kept)
+        return Upload(upload, f.weight(self.weighting), steps=steps), PlsgdState(end.own, mean)
 
-    def update(self, server: PlsgdServer, total: Total) -> PlsgdServer:
+    def update(self, server: OutputServer, total: Total) -> OutputServer:
         mean: PlsgdUpload = total.mean
-        if self.output != "II":
-            return PlsgdServer(add(server.params, scale(self.beta, mean.move)))  # line 11
-        steps = server.steps + self.local_steps
-        average = scale(1 / steps, add(scale(server.steps, server.params), mean.iterates))
-        return PlsgdServer(average, add(server.iterate, scale(self.beta, mean.move)), steps)
+        iterates = None if mean.iterates is None else Terms(mean.iterates, jnp.asarray(self.local_steps, float))
+        return server.moved(scale(self.beta, mean.move), iterates)  # line 11
 
-    def personal(self, server: PlsgdServer, state: PlsgdState) -> Tree:
-        if self.output == "I":
-            return additive.join(server.params, state.own)  # line 17
-        if self.output == "III":
-            return where(state.steps > 0, state.average, additive.join(server.params, state.own))
-        # An absent client's theta stands still, and counts as it stands.
-        covered = jnp.where(server.steps > 0, state.steps / jnp.maximum(server.steps, 1), 0.0)
-        return additive.join(server.params, mix(covered, state.average, additive.whole(state.own)))
+    def personal(self, server: OutputServer, state: PlsgdState) -> Tree:
+        last = personal_part.join(server.params, state.own)  # line 17
+        if state.mean is None:
+            return last
+        if server.weight is None:
+            return where(state.mean.weight > 0, state.mean.mean, last)
+        return personal_part.join(server.params, state.mean.until(server.weight, personal_part.whole(state.own)))
 
-    def adapt(self, server: PlsgdServer, f: Objective, key: jax.Array, work: Batching | None = None) -> Tree:
+    def adapt(self, server: OutputServer, f: Objective, key: jax.Array, work: Batching | None = None) -> Tree:
         """theta from 0 with its stepsize alpha lr, beside the global model, which stays."""
         w = server.params
 
         def step(carry: tuple[Theta, jax.Array], batch: Batch | None) -> tuple[Theta, jax.Array]:
             own, done = carry
-            pulled = additive.pull_back(own, f.grad(additive.join(w, own), batch))
+            pulled = personal_part.pull_back(own, f.grad(personal_part.join(w, own), batch))
             return descend(own, self.alpha * self._lr(f, done), pulled), done + 1
 
         aside = jax.random.fold_in(key, newcomer.ASIDE)
-        own = additive.drawn(additive.zeros(w, self._patterns, self.rank), aside)
-        (own, _), _ = f.train(step, (own, jnp.zeros((), jnp.int32)), key, work or Batching.of(self))
-        return additive.join(w, own)
+        own = personal_part.drawn(personal_part.zeros(w, self._patterns, self.rank), aside)
+        (own, _), _ = f.train(step, (own, jnp.zeros((), jnp.int32)), key, work or self.work)
+        return personal_part.join(w, own)
 
     @property
     def _patterns(self) -> tuple[str, ...]:
         given = self.personal_params
         return (given,) if isinstance(given, str) else tuple(given)
 
-    def _lr(self, f: Objective, done: jax.Array) -> Any:
+    def _lr(self, f: Objective, done: jax.Array) -> Real:
         return at(self.lr, f.round, f.round * self.local_steps + done + 1)
-
-    def _nothing(self, w: Tree, own: Theta) -> Any:
-        """The sums before the first step: of w_m and theta_m (II), or of w_m + theta_m (III)."""
-        if self.output == "I":
-            return None
-        return (zeros_like(w), zeros_like(additive.whole(own))) if self.output == "II" else zeros_like(w)
-
-    def _summed(self, walk: Walk, model: Tree) -> Any:
-        """The sums with the iterate before the step added: t runs from 0 to T - 1, as in Theorem 2."""
-        if self.output == "I":
-            return None
-        return add(walk.sums, (walk.copy, additive.whole(walk.own)) if self.output == "II" else model)
-
-    def _renewed(self, state: PlsgdState, end: Walk, before: Any) -> PlsgdState:
-        """The client's state after a round; for II, the steps that it missed count with the theta that it had."""
-        if self.output == "I":
-            return PlsgdState(end.own)
-        total, steps = scale(state.steps, state.average), state.steps + end.done
-        if self.output == "II":
-            total = add(total, scale(before - state.steps, additive.whole(state.own)))
-            steps = before + end.done
-        sums = end.sums[1] if self.output == "II" else end.sums
-        return PlsgdState(end.own, scale(1 / steps, add(total, sums)), steps)

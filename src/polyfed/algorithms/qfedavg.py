@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from polyfed.algorithms.contract import Algorithm, State, Total, Upload, algorithm
+from polyfed.algorithms.contract import Total, Upload, algorithm
 from polyfed.algorithms.shared import checks
-from polyfed.core.schedules import Schedule, at
+from polyfed.algorithms.shared.local_work import LocalWork
+from polyfed.algorithms.shared.server import GlobalModel, SendsModel
+from polyfed.core.schedules import at
 from polyfed.core.trees import Tree, descend, scale, squared_norm, subtract
-from polyfed.problem.objective import Batch, Batching, Objective
+from polyfed.problem.objective import Batch, Objective
 
 LEAST = 1e-10
 """A loss below this counts as this, so that its powers are finite."""
-
-
-class FairServer(NamedTuple):
-    """w."""
-
-    params: Tree
 
 
 class FairUpload(NamedTuple):
@@ -31,26 +27,16 @@ class FairUpload(NamedTuple):
 
 
 @algorithm("qfedavg")
-class QFedAvg(Algorithm):
+class QFedAvg(LocalWork, SendsModel):
     """Fair averaging: minimises sum_i f_i^(q+1) / (q+1), so that clients with a large loss count more.
 
-    Li, Sanjabi, Beirami, Smith 2020, Algorithm 2.
+    Li, Sanjabi, Beirami, Smith 2020, Algorithm 2: lr is eta, local_epochs E.
     """
 
     q: float = 1.0
     """how fair: 0 is FedAvg with uniform weights, large q looks at the worst client"""
     smoothness: float | None = None
     """L in the estimate of the server's stepsize; by default 1 / lr, as in the paper's experiments"""
-    lr: Schedule = 0.1
-    """eta, the clients' stepsize"""
-    local_steps: int = 10
-    """steps per round"""
-    local_epochs: int | None = None
-    """E, passes over the client's data per round, instead of local_steps"""
-    batch: int | Literal["full"] = 20
-    """rows per step, or "full" """
-    replace: bool = False
-    """draw batches with replacement"""
 
     def check(self) -> None:
         checks.local_work(self)
@@ -58,37 +44,28 @@ class QFedAvg(Algorithm):
         if self.smoothness is not None:
             checks.number(self, "smoothness", above=True)
 
-    def init_server(self, params: Tree) -> FairServer:
-        return FairServer(params)
-
-    def init_client(self, params: Tree) -> State:
+    def init_client(self, params: Tree) -> None:
         return None
 
-    def broadcast(self, server: FairServer) -> Tree:
-        return server.params
-
-    def local(self, w: Tree, state: State, f: Objective, key: jax.Array) -> tuple[Upload, State]:
+    def local(self, w: Tree, state: None, f: Objective, key: jax.Array) -> tuple[Upload, None]:
         lr = at(self.lr, f.round)
-        L: Any = 1.0 / lr if self.smoothness is None else self.smoothness
+        L = 1.0 / lr if self.smoothness is None else self.smoothness
 
         def step(y: Tree, batch: Batch | None) -> Tree:
             return descend(y, lr, f.grad(y, batch))
 
-        y, steps = f.train(step, w, key, Batching.of(self))
+        y, steps = f.train(step, w, key, self.work)
         delta = scale(L, subtract(w, y))  # Delta w_k
         loss = jnp.maximum(f.value(w), LEAST)
         fair = loss**self.q
         curvature = self.q * loss ** (self.q - 1) * squared_norm(delta) + L * fair
         return Upload(FairUpload(scale(fair, delta), curvature), steps=steps, emphasis=fair), state
 
-    def update(self, server: FairServer, total: Total) -> FairServer:
+    def update(self, server: GlobalModel, total: Total) -> GlobalModel:
         sums: FairUpload = total.values
         some = sums.curvature > 0  # every power of every loss may have become zero
         share = jnp.where(some, 1.0 / jnp.where(some, sums.curvature, 1.0), 0.0)
-        return FairServer(descend(server.params, share, sums.move))  # w - sum Delta_k / sum h_k
+        return GlobalModel(descend(server.params, share, sums.move))  # w - sum Delta_k / sum h_k
 
-    def personal(self, server: FairServer, state: State) -> Tree:
+    def personal(self, server: GlobalModel, state: None) -> Tree:
         return server.params
-
-    def own_share(self, state: State) -> jax.Array:
-        return jnp.zeros(())

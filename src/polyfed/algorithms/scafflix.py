@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from polyfed.algorithms.contract import Total, Upload, algorithm
-from polyfed.algorithms.scaffnew import check_skipping, local_steps, skipping
-from polyfed.algorithms.shared import checks, mixture
+from polyfed.algorithms.shared import mixture
 from polyfed.algorithms.shared.mixture import Mixture, MixtureMethod
+from polyfed.algorithms.shared.skipping import SkippingMethod
 from polyfed.core import trees
 from polyfed.core.trees import Tree
 from polyfed.problem.objective import Batch, Batching, Objective
@@ -38,39 +38,24 @@ class ScafflixState(NamedTuple):
 
 
 @algorithm("scafflix")
-class Scafflix(MixtureMethod):
+class Scafflix(SkippingMethod, MixtureMethod):
     """Doubly accelerated: the FLIX mixture, trained by local steps with control variates and rare communication.
 
     Yi et al. 2023, Algorithm 1. alpha_i = 1 for all is i-Scaffnew. The invariant is sum_i alpha_i h_i = 0. With sampled
     clients a control variate moves only in rounds in which its client takes part; no theorem covers that.
     """
 
-    alpha: float | str | list[float] = 0.5
-    """alpha_i, the weight of the GLOBAL model: a number, one for each client, a column of the data or a rule"""
-    lr: float | list[float] | None = None
-    """gamma_i, the clients' stepsizes; by default 1 / L_i, with batches 1 / A_i"""
-    p: float | None = None
-    """the probability to communicate after a step; by default 0.6 sqrt(min_i gamma_i mu_i) (order: Corollary 2)"""
-    steps: Literal["random", "fixed"] = "random"
-    """local steps per round: geometric with parameter p, the same for all; or 1/p, rounded"""
     control: Literal["zero", "gradient"] = "zero"
     """h_i^0: zero, or the local gradients, projected to sum_i alpha_i h_i = 0, which takes the first round"""
-    batch: int | Literal["full"] = "full"
-    """rows per step, or "full" """
-    replace: bool = False
-    """draw batches with replacement"""
-    accuracy: float | None = None
-    """epsilon: with batches, stepsizes so small that the noise takes up half of it at most (Corollary 2)"""
 
     def check(self) -> None:
-        mixture.check(self)
-        check_skipping(self)
-        checks.choice(self, "control", "zero", "gradient")
+        self.check_mixture()
+        self.check_skipping()
 
     def resolve(self, problem: Problem) -> Scafflix:
-        alpha = mixture.weights(self, problem)
+        alpha = self.weights(problem)
         plm = self.plm and bool(np.any(alpha < 1))
-        return dataclasses.replace(self, **skipping(self, problem), alpha=mixture.compact(alpha), plm=plm)
+        return dataclasses.replace(self, **self.skipping(problem)._asdict(), alpha=mixture.compact(alpha), plm=plm)
 
     def init_server(self, params: Tree) -> ScafflixServer:
         return ScafflixServer(params, trees.zeros_like(params), jnp.zeros((), jnp.int32))
@@ -89,33 +74,35 @@ class Scafflix(MixtureMethod):
         alpha, gamma = state.mixture.alpha, f.own(self.lr)
         stride = jnp.where(alpha > 0, gamma / jnp.where(alpha > 0, alpha, 1.0), 0.0)
         setup = (f.round == 0) & (self.control == "gradient")
-        count = jnp.where(setup, 0, local_steps(self, f))
+        count = jnp.where(setup, 0, self.steps_until_coin(f))
 
         def step(y: Tree, batch: Batch | None) -> Tree:
             gradient = f.grad(mixture.deployed(y, state.mixture), batch)  # lines 7, 8
             return trees.descend(y, stride, trees.subtract(gradient, state.control))  # line 9
 
-        y, _ = f.train(step, x, key, Batching(self.batch, 1, None, self.replace), count=count)
-        weight = alpha**2 / gamma  # line 11
+        y, _ = f.train(step, x, key, self.one_batch, count=count)
+        move, weight = trees.subtract(y, x), alpha**2 / gamma  # line 11
         if self.control == "gradient":
-            first = f.grad(mixture.deployed(x, state.mixture))
-            y = trees.where(setup, trees.scale(stride / gamma, first), y)
+            first = trees.scale(stride / gamma, f.grad(mixture.deployed(x, state.mixture)))
+            y, move = trees.where(setup, first, y), trees.where(setup, first, move)
             weight = jnp.where(setup, alpha**2, weight)
-        return Upload(y, weight, steps=count, silent=alpha == 0), state._replace(sent=y)
+        if jnp.ndim(self.lr) == jnp.ndim(self.alpha) == 0:
+            weight = 1.0  # the same for all
+        return Upload(move, weight, steps=count, silent=alpha == 0), state._replace(sent=y)
 
     def update(self, server: ScafflixServer, total: Total) -> ScafflixServer:
         some = total.weight > 0  # nobody weighs anything where every alpha is 0
-        mean = trees.where(some, total.mean, server.params)
-        rounds = server.rounds + 1
+        mean = trees.where(some, total.mean, trees.zeros_like(server.params))
+        moved, rounds = trees.add(server.params, mean), server.rounds + 1
         if self.control == "zero":
-            return ScafflixServer(mean, server.shift, rounds)
+            return ScafflixServer(moved, server.shift, rounds)
         setup = server.rounds == 0
         return ScafflixServer(
-            trees.where(setup, server.params, mean), trees.where(setup & some, mean, server.shift), rounds
+            trees.where(setup, server.params, moved), trees.where(setup & some, mean, server.shift), rounds
         )
 
     def absorb(self, state: ScafflixState, sent: Tree, f: Objective) -> ScafflixState:
-        alpha, gamma, p = state.mixture.alpha, f.own(self.lr), f.own(self.p)
+        alpha, gamma, p = state.mixture.alpha, f.own(self.lr), self.probability
         x = sent[0] if self.control == "gradient" else sent
         change = trees.scale(p * alpha / gamma, trees.subtract(x, state.sent))
         control = trees.add(state.control, change)  # line 13
@@ -123,13 +110,6 @@ class Scafflix(MixtureMethod):
             start = trees.scale(alpha, trees.subtract(state.sent, sent[1]))
             control = trees.where(f.round == 0, start, control)
         return state._replace(control=control)
-
-    def centre(self, sent: Tree) -> Tree:
-        return sent[0] if self.control == "gradient" else sent
-
-    @property
-    def equal_weights(self) -> bool:
-        return np.ndim(self.lr) == 0 and np.ndim(self.alpha) == 0  # pyright: ignore[reportArgumentType]
 
     def personal(self, server: ScafflixServer, state: ScafflixState) -> Tree:
         return mixture.deployed(server.params, state.mixture)

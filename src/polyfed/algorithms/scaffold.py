@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 import jax
-import jax.numpy as jnp
 
-from polyfed.algorithms.contract import Algorithm, Total, Upload, algorithm
+from polyfed.algorithms.contract import Total, Upload, algorithm
 from polyfed.algorithms.shared import checks
-from polyfed.core.schedules import Schedule, at
+from polyfed.algorithms.shared.local_work import LocalWork
+from polyfed.core.schedules import at
 from polyfed.core.trees import Tree, add, descend, scale, subtract, zeros_like
-from polyfed.problem.objective import Batch, Batching, Objective
+from polyfed.problem.objective import Batch, Objective
 
 
 class ScaffoldServer(NamedTuple):
@@ -29,23 +29,15 @@ class ScaffoldUpload(NamedTuple):
 
 
 @algorithm("scaffold")
-class Scaffold(Algorithm):
+class Scaffold(LocalWork):
     """Local SGD without client drift: control variates steer every client towards the common optimum.
 
-    Karimireddy et al. 2020, Algorithm 1. A client's state is its control variate c_i.
+    Karimireddy et al. 2020, Algorithm 1: lr is eta_l, local_steps K. A client's state is its control variate c_i.
     """
 
-    lr: Schedule = 0.1
-    """eta_l, the clients' stepsize"""
-    local_steps: int = 10
-    """K, steps per round"""
     local_epochs: int | None = None
     """passes over the client's data per round, instead of local_steps; for clients of like sizes: the corrections go
     astray where numbers of steps differ a hundredfold"""
-    batch: int | Literal["full"] = 20
-    """rows per step, or "full" """
-    replace: bool = False
-    """draw batches with replacement"""
     server_lr: float = 1.0
     """eta_g, the server's stepsize"""
     option: Literal["I", "II"] = "II"
@@ -54,7 +46,6 @@ class Scaffold(Algorithm):
     def check(self) -> None:
         checks.local_work(self)
         checks.number(self, "server_lr", above=True)
-        checks.choice(self, "option", "I", "II")
 
     def init_server(self, params: Tree) -> ScaffoldServer:
         return ScaffoldServer(params, zeros_like(params))
@@ -73,7 +64,7 @@ class Scaffold(Algorithm):
         def step(y: Tree, batch: Batch | None) -> Tree:
             return descend(y, lr, add(f.grad(y, batch), correction))  # line 10
 
-        y, steps = f.train(step, x, key, Batching.of(self))
+        y, steps = f.train(step, x, key, self.work)
         if self.option == "I":
             c_next = f.grad(x)  # line 12 (i)
         else:
@@ -91,6 +82,3 @@ class Scaffold(Algorithm):
 
     def personal(self, server: ScaffoldServer, c_i: Tree) -> Tree:
         return server.params
-
-    def own_share(self, c_i: Tree) -> jax.Array:
-        return jnp.zeros(())

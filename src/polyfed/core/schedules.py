@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -37,9 +36,11 @@ class InverseStep:
 
 
 Schedule = float | Decay | Inverse | InverseStep
+Real = float | jax.Array
+"""A real number: as it was given, or traced."""
 
 
-def at(schedule: Any, round: jax.Array, step: Any = None) -> Any:
+def at(schedule: Schedule, round: jax.Array, step: jax.Array | None = None) -> Real:
     """The schedule's value in this round (the first is 0) and, where the method counts them, step (the first is 1)."""
     if isinstance(schedule, InverseStep):
         assert step is not None, "checks.stepsize refuses it where steps are not counted"

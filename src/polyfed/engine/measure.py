@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from polyfed.algorithms.contract import Algorithm, Server, State
+from polyfed.algorithms.contract import Algorithm, Server, State, global_model
 from polyfed.core import randomness
 from polyfed.core.randomness import Purpose
 from polyfed.core.trees import Tree, descend
@@ -86,7 +86,7 @@ class Measure:
     def _models(
         self, round: Round, method: Algorithm, server: Server, state: State, client: jax.Array, data: Data, rate: Any
     ) -> dict[str, Tree]:
-        shared = getattr(server, "params", None)
+        shared = global_model(server)
         if self.finetune is not None:
             return {"finetuned": self._tuned(round, shared, client, data, rate)}
         if deploys_shared(method, server, state):
@@ -128,21 +128,25 @@ class Measure:
 
 
 def deployed(round: Round, method: Algorithm, server: Server, state: State, client: jax.Array, data: Data) -> Tree:
-    """The model that a client deploys: from its state or, where the method says so, adapted to its training rows."""
-    if not method.deploys_adapted and method.refine is None:
-        return method.personal(server, state)
+    """The model that a client deploys, refined on its training rows where the method says so."""
+    model = method.personal(server, state)
+    if method.refine is None:
+        return model
     key = randomness.client_key(randomness.purpose_key(data.seed, Purpose.FINETUNE), data.client_ids[client])
-    f = round.exact.objective(data, client, 0)
-    model = method.adapt(server, f, key) if method.deploys_adapted else method.personal(server, state)
-    return model if method.refine is None else method.refine(model, f, key)
+    return method.refine(model, round.exact.objective(data, client, 0), key)
 
 
 def deploys_shared(method: Algorithm, server: Server, state: State) -> bool:
     """Whether the model that a client deploys is the global one itself: the same arrays, not only the same values."""
-    if method.deploys_adapted:
-        return False
-    shared = getattr(server, "params", None)
-    personal = method.personal(server, state)
-    return shared is not None and all(
-        a is b for a, b in zip(jax.tree.leaves(personal), jax.tree.leaves(shared), strict=True)
-    )
+    return method.refine is None and deploys_arrays_of(method, server, state, global_model(server))
+
+
+def deploys_arrays_of(method: Algorithm, server: Server, state: State, source: Tree | None) -> bool:
+    """Whether all arrays of the model that a client deploys, before it is refined, are among those of `source`."""
+    known = {id(leaf) for leaf in jax.tree.leaves(source)}
+    return bool(known) and all(id(leaf) in known for leaf in jax.tree.leaves(method.personal(server, state)))
+
+
+def same_arrays(one: Tree, other: Tree) -> bool:
+    """Whether two trees consist of the same arrays, not only of the same values."""
+    return all(a is b for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True))

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from polyfed.algorithms.contract import Algorithm, Server
+from polyfed.algorithms.contract import Algorithm, Server, global_model
 from polyfed.algorithms.shared import newcomer
 from polyfed.core import randomness
 from polyfed.core.randomness import Purpose
@@ -53,13 +53,13 @@ def join(
             f = programs.round.objective(data, client, number)
             key = randomness.client_key(randomness.purpose_key(data.seed, Purpose.FINETUNE), data.client_ids[client])
             if finetune is None:
-                return method.adapt(server, f, key, work)
+                return newcomer.model_of(method, server, f, key, work)
             return newcomer.fit(server.params, f, key, finetune.lr, work or Batching(finetune.batch, finetune.steps))
 
         def everyone(
             method: Algorithm, server: Server, data: Data, splits: dict[str, Shard], number: jax.Array
         ) -> tuple[Tree, Any]:
-            shared = getattr(server, "params", None)
+            shared = global_model(server)
 
             def one(client: jax.Array, _: None) -> tuple[Tree, Any]:
                 own = rule(method, server, data, number, client)

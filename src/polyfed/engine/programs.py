@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from polyfed.algorithms.contract import Algorithm, Server, State
+from polyfed.algorithms.shared.local_work import work_of
 from polyfed.core import trees
 from polyfed.core.precision import Narrow
 from polyfed.engine import hosts
@@ -75,14 +76,15 @@ class Programs:
         example = max(self._example_bytes(), made)
         state = jax.eval_shape(self.method.init_client, params)
         numbers = trees.count(params) + trees.count(state)
-        batch: Any = getattr(self.method, "batch", "full")
-        read = example * min(bounds.train, BLOCK if batch == "full" else int(batch))
+        local = work_of(self.method)
+        batch = local.size
+        read = example * min(bounds.train, BLOCK if batch == "full" else batch)
         slots = -(-self.sampling.capacity // self.layout.devices)
         chunk = self._chunk(slots, numbers, read, CHUNK_BYTES if batch == "full" else BATCH_BYTES)
         sizes = self.problem.federation.train.sizes
         work = (self.problem, self.layout, self.sampling, chunk, bounds, int(np.min(sizes)))
         self.round = Round(*work, self.compute, self.privacy)
-        steps = client_steps(sizes, getattr(self.method, "local_epochs", None), batch)
+        steps = client_steps(sizes, local.epochs, batch)
         if steps is not None:
             dealt = self.layout.devices > 1 and len(self.problem) * trees.bits(state) // 8 <= LENT_BYTES
             self.steps = typical_steps(steps, self.layout, self.sampling, dealt)

@@ -17,6 +17,7 @@ import jax
 import numpy as np
 
 from polyfed.algorithms.contract import Algorithm
+from polyfed.algorithms.shared.mixture import MixtureMethod
 from polyfed.core.errors import PolyfedError
 from polyfed.core.precision import Compute
 from polyfed.engine import fairness, hosts
@@ -26,7 +27,6 @@ from polyfed.engine.privacy.mechanism import Privacy
 from polyfed.engine.result import Result
 from polyfed.engine.simulation import COUNTERS, Metrics, Simulation
 from polyfed.engine.states.in_waves import Store
-from polyfed.problem.client_values import mixing_weights
 from polyfed.problem.problem import DType, Init, Problem
 from polyfed.problem.reference import Distance
 
@@ -203,10 +203,14 @@ def _row(simulation: Simulation, finetune: FineTune | None, distance: Distance |
 def _distance(simulation: Simulation) -> Distance | None:
     """How to measure the way to the reference solution, where the problem has been solved for this method's alpha."""
     problem, method = simulation.problem, simulation.method
-    if simulation.global_params is None or getattr(method, "plm_epochs", None) is not None:
+    if simulation.global_params is None:
         return None
-    alpha = mixing_weights(getattr(method, "alpha", 1.0) if method.mixture else 1.0, problem.federation)
-    reference = problem.reference(alpha, getattr(method, "plm_tolerance", 1e-12))
+    if not isinstance(method, MixtureMethod):
+        reference = problem.reference(problem.mixing_weights(1.0))
+    elif method.plm_epochs is not None:
+        return None
+    else:
+        reference = problem.reference(problem.mixing_weights(method.alpha), method.plm_tolerance)
     return None if reference is None else Distance(problem, reference)
 
 

@@ -6,13 +6,14 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from polyfed.algorithms.contract import Algorithm, State
+from polyfed.algorithms.contract import Algorithm, Server, State, global_model
+from polyfed.algorithms.shared.local_work import work_of
 from polyfed.core import randomness, trees
 from polyfed.core.errors import PolyfedError
 from polyfed.core.precision import Compute, narrow_type
@@ -20,7 +21,7 @@ from polyfed.data import Population
 from polyfed.engine import hosts
 from polyfed.engine.checkpoint.checkpoint import Snapshot
 from polyfed.engine.devices.layout import SAME, layout
-from polyfed.engine.measure import FineTune, deployed, deploys_shared
+from polyfed.engine.measure import FineTune, deployed, deploys_arrays_of, deploys_shared, same_arrays
 from polyfed.engine.participation import sampling
 from polyfed.engine.privacy import mechanism as private
 from polyfed.engine.privacy.accounting import Accountant
@@ -36,6 +37,23 @@ Metrics = dict[str, dict[str, dict[str, np.ndarray]]]
 """{model: {split: {metric: one value per client}}}"""
 
 COUNTERS = ("round", "iterations", "bits_up", "bits_down", "empty_rounds")
+
+
+class Facts(NamedTuple):
+    """What a method does, as far as it is the same in every round."""
+
+    wire_up: int
+    """the bits of one client's upload that follow from its shapes"""
+    wire_down: int
+    """the bits of one broadcast"""
+    personalizes: bool
+    """whether clients deploy models of their own"""
+    uploads: bool
+    """whether anything is sent to the server"""
+    refines: bool
+    """whether clients take last steps on their rows before they deploy"""
+    own_share: float | None
+    """the share of the own model in what a client deploys, where the method need not say it"""
 
 
 class Simulation:
@@ -84,7 +102,7 @@ class Simulation:
         with precision(dtype):
             self.evaluated = evaluated_clients(len(problem), eval_clients, seed)
             traced = as_traced(method)
-            whole = self.sampling.full and getattr(method, "batch", "full") == "full"
+            whole = self.sampling.full and work_of(method).size == "full"
             params = problem.init(init, seed)
             self.start = start = jax.tree.map(np.asarray, traced.init_client(params))
             self.on_demand = isinstance(problem.federation, Population)
@@ -107,7 +125,7 @@ class Simulation:
                 if self.store == "disk":
                     place = folder if folder and hosts.is_first() else Path(tempfile.gettempdir())
                 self._residence = Streamed(self.programs, server, start, Feed(self.programs, dtype), place)
-            self.wire_up, self.wire_down, self.personalizes, self.uploads = self._facts()
+            self.facts = self._facts()
 
     def prepare(self) -> None:
         """What each client does alone before round 1: pure local models and the like. It sends nothing."""
@@ -128,8 +146,8 @@ class Simulation:
         received = done.participants + (done.newcomers if self.method.absorb is not None else 0)
         self.round += rounds
         self.iterations += done.iterations
-        self.bits_up += self.wire_up * done.participants + done.bits
-        self.bits_down += self.wire_down * received
+        self.bits_up += self.facts.wire_up * done.participants + done.bits
+        self.bits_down += self.facts.wire_down * received
         self.empty_rounds += done.empty
 
     def measure(self, finetune: FineTune | None = None) -> Metrics:
@@ -148,7 +166,7 @@ class Simulation:
         """The privacy spent so far, as a summary tells it; None where there is none to count."""
         if self.accountant is None:
             return None
-        return self.accountant.facts(self.round) | ({} if self.uploads else {"epsilon": 0.0})
+        return self.accountant.facts(self.round) | ({} if self.facts.uploads else {"epsilon": 0.0})
 
     @property
     def compile_seconds(self) -> float:
@@ -157,7 +175,7 @@ class Simulation:
     @property
     def global_params(self) -> Any:
         """The global model; None for a method without one."""
-        return _numpy(getattr(self._residence.server, "params", None))
+        return _numpy(global_model(self._residence.server))
 
     @property
     def server(self) -> Any:
@@ -196,9 +214,10 @@ class Simulation:
 
     @property
     def own_share(self) -> np.ndarray | None:
-        """The share of each evaluated client's own model in what it deploys; None where the method does not mix."""
+        """The share of each evaluated client's own model in what it deploys; None where that is not known."""
         if self.programs.method.own_share is None:
-            return None
+            share = self.facts.own_share
+            return None if share is None else np.full(len(self.evaluated), share, np.float64)
         with precision(self.dtype):
             return self._residence.own_share(self.evaluated)
 
@@ -207,7 +226,7 @@ class Simulation:
         """Each client's share of all the server's averages so far: they add up to 1. None where nothing is averaged."""
         shares = self._residence.shares
         total = float(np.sum(shares))
-        return shares / total if total > 0 and hasattr(self._residence.server, "params") else None
+        return shares / total if total > 0 and global_model(self._residence.server) is not None else None
 
     def state(self) -> Snapshot:
         """All that a checkpoint must keep, apart from the counters; the same for any number of devices."""
@@ -235,21 +254,27 @@ class Simulation:
     def counters(self) -> dict[str, int]:
         return {name: getattr(self, name) for name in COUNTERS}
 
-    def _facts(self) -> tuple[int, int, bool, bool]:
-        """The bits of one client's upload and of one broadcast, whether clients deploy models of their own, and upload.
+    def _facts(self) -> Facts:
+        """What follows from what the method does with its inputs: it is traced, and nothing is computed."""
+        round, found = self.programs.round, []
 
-        All of it follows from what the method does with its inputs, so nothing is computed.
-        """
-        found = []
-
-        def look(method: Algorithm, data: Data, server: Any, state: State) -> None:
+        def look(method: Algorithm, data: Data, server: Server, state: State) -> None:
             broadcast, nobody = method.broadcast(server), jnp.int32(0)
-            upload, _ = self.programs.round.one(method, broadcast, data, nobody, nobody, state)
-            found.extend([wire_bits(upload), trees.bits(broadcast), not deploys_shared(method, server, state)])
-            found.append(trees.count(upload.values) > 0)
+            upload, _ = round.one(method, broadcast, data, nobody, nobody, state)
+            refines = method.refine is not None and not same_arrays(
+                deployed(round, method, server, state, nobody, data), method.personal(server, state)
+            )
+            share = None
+            if deploys_arrays_of(method, server, state, state):
+                share = 1.0
+            elif not refines and deploys_arrays_of(method, server, state, global_model(server)):
+                share = 0.0
+            shared = deploys_shared(method, server, state)
+            sends = trees.count(upload.values) > 0
+            found.append(Facts(wire_bits(upload), trees.bits(broadcast), not shared, sends, refines, share))
 
         jax.eval_shape(look, self.programs.method, self.programs.data, self._residence.server, self.start)
-        return found[0], found[1], found[2], found[3]
+        return found[0]
 
 
 def as_traced(method: Algorithm) -> Algorithm:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -17,10 +16,12 @@ def _inverse_size(federation: Federation | Population) -> np.ndarray:
     return np.median(sizes) / (np.median(sizes) + sizes)
 
 
+ClientValues = float | str | Sequence[float] | np.ndarray | Callable[[Federation | Population], np.ndarray]
+"""How a hyper-parameter of the clients may be given."""
 RULES: dict[str, Callable[[Federation | Population], np.ndarray]] = {"inverse_size": _inverse_size}
 
 
-def mixing_weights(alpha: Any, federation: Federation | Population, owner: str = "alpha") -> np.ndarray:
+def mixing_weights(alpha: ClientValues, federation: Federation | Population, owner: str = "alpha") -> np.ndarray:
     """alpha_i of every client, in [0, 1].
 
     `alpha` is a number, a list with one for each client, the name of a column of the federation, the name of a rule
@@ -30,7 +31,7 @@ def mixing_weights(alpha: Any, federation: Federation | Population, owner: str =
 
 
 def client_values(
-    given: Any,
+    given: ClientValues,
     federation: Federation | Population,
     owner: str,
     rules: Mapping[str, Callable[[Federation | Population], np.ndarray]] | None = None,

@@ -65,11 +65,6 @@ class Batching:
     epochs: int | None = None
     replace: bool = False
 
-    @classmethod
-    def of(cls, method: Any) -> Batching:
-        """From an algorithm's fields `batch`, `local_steps`, `local_epochs` and `replace`."""
-        return cls(method.batch, method.local_steps, method.local_epochs, method.replace)
-
 
 @dataclass(frozen=True)
 class Objective:
@@ -105,14 +100,10 @@ class Objective:
         """f_i on a batch, or on all of the client's rows."""
         return self._pass(self._batch_loss, params, batch) + self.problem.ridge(params)
 
-    def grad(self, params: Any, batch: Batch | None = None, tied: bool = True) -> Any:
-        """The gradient of f_i on a batch, or on all of the client's rows.
-
-        `tied`: as a step takes it, see `trees.tied`; a method that reads it before its step ties it then.
-        """
+    def grad(self, params: Any, batch: Batch | None = None) -> Any:
+        """The gradient of f_i on a batch, or on all of the client's rows."""
         loss = self._pass(jax.grad(self._batch_loss), params, batch)
-        gradient = trees.add(loss, jax.grad(self.problem.ridge)(params))
-        return trees.tied(gradient) if tied else gradient
+        return trees.tied(trees.add(loss, jax.grad(self.problem.ridge)(params)))
 
     def own(self, value: Any) -> Any:
         """This client's value of a hyper-parameter that is one number for all, or a vector with one for each."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -21,7 +23,7 @@ from polyfed.data import Federation, Population
 from polyfed.models import Architecture, Model, Params, SequenceArchitecture, equinox, is_module, own_model
 from polyfed.problem import batch_constants as sampled
 from polyfed.problem import reference
-from polyfed.problem.client_values import mixing_weights
+from polyfed.problem.client_values import RULES, ClientValues, client_values, mixing_weights
 from polyfed.problem.losses import get_loss
 from polyfed.problem.objective import Batch, Examples, Objective
 from polyfed.problem.reference import Constants, LocalModels, Reference
@@ -38,6 +40,10 @@ def precision(dtype: DType) -> Iterator[None]:
         raise PolyfedError(f"dtype must be 'float32' or 'float64', found {dtype!r}")
     with jax.enable_x64(dtype == "float64"):
         yield
+
+
+class NotMeasured(PolyfedError):
+    """What was asked for follows from the clients' rows, at which nobody may look."""
 
 
 class Problem:
@@ -60,6 +66,8 @@ class Problem:
         if not isinstance(l2, int | float) or isinstance(l2, bool) or not (0 <= l2 < float("inf")):
             raise PolyfedError(f"l2 must be a finite number, at least 0, found {l2!r}")
         self.federation = federation
+        self.measured = True
+        """Whether what follows from the clients' rows may be told."""
         self.loss = get_loss(loss)
         self.l2 = float(l2)
         self._convert = self.loss.targets(federation)
@@ -194,6 +202,31 @@ class Problem:
             f = self._objective(client, split)
             return jax.tree.map(np.asarray, f.grad(params, _batch(f, client, rows)))
 
+    def mixing_weights(self, alpha: ClientValues, owner: str = "alpha") -> np.ndarray:
+        """alpha_i of every client: from a number, one for each, a column of the data, or a rule."""
+        if not self.measured and (self.is_rule(alpha) or callable(alpha)):
+            raise NotMeasured(
+                f"{owner} = {alpha!r} follows from all clients' data, which privacy does not cover; give numbers, or "
+                "a column"
+            )
+        return mixing_weights(alpha, self.federation, owner)
+
+    def client_values(self, given: ClientValues, owner: str) -> np.ndarray:
+        """Every client's value of a hyper-parameter: from a number, one for each, or a column of the data."""
+        return client_values(given, self.federation, owner)
+
+    def is_rule(self, given: ClientValues) -> bool:
+        """Whether mixing weights are given as the name of a rule."""
+        return isinstance(given, str) and given in RULES and given not in self.federation.columns
+
+    def unmeasured(self) -> Problem:
+        """The same problem for whoever may not look at the clients' rows: no constants, and no rules of weights."""
+        blind = copy.copy(self)
+        blind.__dict__.pop("constants", None)
+        blind.model = dataclasses.replace(self.model, design=None)
+        blind.measured = False
+        return blind
+
     @cached_property
     def constants(self) -> Constants:
         """Smoothness L_i and strong convexity mu_i of every client's objective; for linear models."""
@@ -209,7 +242,7 @@ class Problem:
             self._local_models[tolerance] = reference.local_models(self, tolerance)
         return self._local_models[tolerance]
 
-    def solve(self, alpha: Any = 1.0, tolerance: float = 1e-12, plm_tolerance: float = 1e-12) -> Reference:
+    def solve(self, alpha: ClientValues = 1.0, tolerance: float = 1e-12, plm_tolerance: float = 1e-12) -> Reference:
         """The minimiser of (1/n) sum_i f_i(alpha_i x + (1 - alpha_i) x_i*), to a gradient norm of `tolerance`.
 
         Histories of runs on this problem with this alpha (and this plm_tolerance, to which the x_i* are computed) then

@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from polyfed import data
 from polyfed.algorithms import FLIX, Local
-from polyfed.algorithms.contract import REGISTRY, Algorithm, get_algorithm
+from polyfed.algorithms.contract import REGISTRY, Algorithm, get_algorithm, hyper_parameters
+from polyfed.algorithms.shared.local_work import Steps
+from polyfed.algorithms.shared.mixture import MixtureMethod
 from polyfed.core.errors import PolyfedError, suggestion
 from polyfed.core.schedules import Decay, Inverse, InverseStep
 from polyfed.engine.measure import FineTune
@@ -68,9 +70,17 @@ class Config:
 
         Where every method mixes in pure local models, those are it; its stepsize is then not one of local training.
         """
-        if all(method.algorithm.mixture for method in self.methods):
-            names = [name for name in _hyper_parameters(FLIX.name) if name.startswith("plm_")]
-            return FLIX(alpha=0.0, lr=1.0, **{name: getattr(self.methods[0].algorithm, name) for name in names})
+        mixtures = [method.algorithm for method in self.methods if isinstance(method.algorithm, MixtureMethod)]
+        if mixtures and len(mixtures) == len(self.methods):
+            first = mixtures[0]
+            return FLIX(
+                alpha=0.0,
+                lr=1.0,
+                plm_tolerance=first.plm_tolerance,
+                plm_epochs=first.plm_epochs,
+                plm_lr=first.plm_lr,
+                plm_batch=first.plm_batch,
+            )
         given = {key: value for key, value in self.shared.items() if key in _hyper_parameters(Local.name)}
         return algorithm_from({**given, "name": Local.name}, "algorithm", self.where)
 
@@ -78,7 +88,7 @@ class Config:
         """How the fine-tuned model is made, for this algorithm."""
         if self.run.finetune_steps == 0:
             return None
-        chosen = None if algorithm.mixture else getattr(algorithm, "lr", None)
+        chosen = None if isinstance(algorithm, MixtureMethod) or not isinstance(algorithm, Steps) else algorithm.lr
         if isinstance(chosen, Decay):
             chosen = chosen.initial
         if self.run.finetune_lr is not None:
@@ -242,7 +252,7 @@ def _check_shared(shared: Mapping[str, Any], entries: Sequence[Mapping[str, Any]
 def _hyper_parameters(name: Any) -> set[str]:
     if name not in REGISTRY:
         return set()
-    return {f.name for f in dataclasses.fields(REGISTRY[name])}  # pyright: ignore[reportArgumentType]
+    return {field.name for field in hyper_parameters(REGISTRY[name])}
 
 
 def hyper_parameter(value: Any, key: str) -> Any:

@@ -14,6 +14,7 @@ from typing import Any, Self, TextIO
 import numpy as np
 
 from polyfed.algorithms import Local
+from polyfed.algorithms.shared.mixture import MixtureMethod
 from polyfed.core.errors import PolyfedError
 from polyfed.core.files import as_toml, slug, write_csv, write_text
 from polyfed.core.machine import peak_memory_bytes
@@ -68,7 +69,7 @@ def _say_notes(config: Config, options: Options) -> None:
 
 
 def compare(config: Config, folder: Path, options: Options) -> list[RunRecord]:
-    """Run every method of the config with every seed. Of several processes, process 0 writes and returns the records."""
+    """Run every method of the config with every seed. Of several processes, process 0 writes and returns records."""
     _say_notes(config, options)
     seeds = config.run.seeds or (config.run.seed,)
     # Purely local training comes first: its clients are the yardstick of all others.
@@ -179,7 +180,7 @@ def _alone(config: Config, seed: int, options: Options) -> Metrics:
     settings, method, problem = config.run, config.local, config.problem
     if settings.eval_clients is not None:
         problem = problem.select(evaluated_clients(len(problem), settings.eval_clients, seed))
-    rounds = 1 if method.mixture else settings.rounds  # pure local models are there before the first
+    rounds = 1 if isinstance(method, MixtureMethod) else settings.rounds  # pure local models are there before the first
 
     def on_progress(simulation: Simulation, row: dict[str, Any] | None) -> None:
         if options.progress:
@@ -327,8 +328,7 @@ def _write_outcome(
 
 def adapts_on_test(simulation: Simulation, method: Method) -> bool:
     """Whether what clients deploy was measured after steps on the rows that it is judged by."""
-    adapts = simulation.method.deploys_adapted or getattr(simulation.method, "adapt_steps", 0) > 0 or method.finetune
-    return simulation.adapt_on_test and adapts
+    return simulation.adapt_on_test and (simulation.facts.refines or method.finetune)
 
 
 def _write_models(folder: Path, simulation: Simulation) -> None:
@@ -336,7 +336,7 @@ def _write_models(folder: Path, simulation: Simulation) -> None:
 
     Those that were evaluated, in the order of clients.csv.
     """
-    blocks = simulation.personal_blocks() if simulation.personalizes else None
+    blocks = simulation.personal_blocks() if simulation.facts.personalizes else None
     if not hosts.is_first():
         deque(blocks or (), maxlen=0)  # to have them sent
         return

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from polyfed.algorithms.contract import Algorithm, is_traced
+from polyfed.algorithms.contract import Algorithm, kinds
 from polyfed.core.errors import PolyfedError, suggestion
 
 TRIES = 200
@@ -155,10 +155,10 @@ def _spaces(spaces: Mapping[str, Any], methods: Mapping[str, type[Algorithm]], w
 
 
 def _axis(cls: type[Algorithm], name: str, given: Any, what: str) -> Axis:
-    fields = {f.name: f for f in dataclasses.fields(cls)}  # pyright: ignore[reportArgumentType]
-    if name not in fields:
-        raise PolyfedError(f"{what}: {cls.name} has no such hyper-parameter{suggestion(name, fields)}")
-    kind = _kind(fields[name])
+    known = kinds(cls)
+    if name not in known:
+        raise PolyfedError(f"{what}: {cls.name} has no such hyper-parameter{suggestion(name, known)}")
+    kind = known[name].numbers
     if isinstance(given, Sequence) and not isinstance(given, str):
         if not given:
             raise PolyfedError(f"{what} is an empty list, expected values to try")
@@ -171,13 +171,6 @@ def _axis(cls: type[Algorithm], name: str, given: Any, what: str) -> Axis:
     if not isinstance(log, bool) or not low < high or (log and low <= 0):
         raise PolyfedError(f"{what}: low must be below high and, with log = true, above 0; found {dict(given)}")
     return Axis(name, kind, (), float(low), float(high), log)
-
-
-def _kind(item: dataclasses.Field[Any]) -> str:
-    first = str(item.type).split(" ")[0]
-    if is_traced(item) and first != "Compressor":
-        return "real"
-    return "whole" if first == "int" else "other"
 
 
 def _value(value: Any, kind: str) -> Any:

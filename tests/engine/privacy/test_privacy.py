@@ -152,7 +152,7 @@ def test_every_algorithm_sends_one_bounded_vector_with_the_weight_one(problem, n
     options = {**SMALL, "weighting": "uniform"}
     method = algorithm_from({"name": name, **{key: value for key, value in options.items() if key in known}})
     found = Simulation(problem, method, privacy=pf.Privacy(clip=1.0, noise=1.0))
-    assert found.uploads == (name != "local")
+    assert found.facts.uploads == (name != "local")
     assert found.spent is not None
     assert found.spent["epsilon"] == 0
 

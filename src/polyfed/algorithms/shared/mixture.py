@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -17,10 +17,10 @@ from jax.flatten_util import ravel_pytree
 from polyfed import theory
 from polyfed.algorithms.contract import Algorithm
 from polyfed.algorithms.shared import checks, newcomer
+from polyfed.algorithms.shared.local_work import Steps
 from polyfed.core.errors import PolyfedError
 from polyfed.core.trees import Tree, descend, mix, scale
 from polyfed.problem import newton
-from polyfed.problem.client_values import mixing_weights
 from polyfed.problem.objective import Batch, Batching, Objective
 
 if TYPE_CHECKING:
@@ -29,9 +29,11 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MixtureMethod(Algorithm):
-    """A method on the FLIX objective: how its pure local models are computed."""
+class MixtureMethod(Steps):
+    """A method on the FLIX objective: its mixing weights, and how its pure local models are computed."""
 
+    alpha: float | str | list[float] = 0.5
+    """alpha_i, the weight of the GLOBAL model: a number, one for each client, a column of the data or a rule"""
     plm_tolerance: float = 1e-12
     """the gradient norm to which the pure local models x_i* are computed (convex problems)"""
     plm_epochs: int | None = None
@@ -42,7 +44,26 @@ class MixtureMethod(Algorithm):
     """the rows per step of those epochs"""
     plm: bool = True
     """compute pure local models; switched off by itself where alpha = 1 for all"""
-    mixture = True
+
+    def check_mixture(self) -> None:
+        """The fields of every method on the FLIX objective."""
+        check_alpha(self, self.alpha)
+        checks.number(self, "plm_tolerance", above=True)
+        if self.plm_epochs is not None:
+            checks.whole(self, "plm_epochs")
+        checks.number(self, "plm_lr", above=True)
+
+    def weights(self, problem: Problem) -> np.ndarray:
+        """alpha_i of every client."""
+        return problem.mixing_weights(self.alpha, f"{self.name}: alpha")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SmoothMixtureMethod(MixtureMethod):
+    """One whose default stepsize follows from the smoothness of the clients' objectives."""
+
+    smoothness: float | list[float] | None = None
+    """L_i, for the default stepsize; by default measured, which needs a linear model"""
 
 
 class Mixture(NamedTuple):
@@ -58,7 +79,7 @@ def blank(params: Tree) -> Mixture:
     return Mixture(jnp.ones(()), params, jnp.zeros(()))
 
 
-def prepared(method: Any, mixture: Mixture, f: Objective, key: jax.Array) -> Mixture:
+def prepared(method: MixtureMethod, mixture: Mixture, f: Objective, key: jax.Array) -> Mixture:
     """alpha_i and x_i*: to a gradient norm by Newton's method, or by epochs of SGD where `plm_epochs` says so."""
     alpha = jnp.asarray(f.own(method.alpha))
     if not method.plm:
@@ -81,7 +102,7 @@ def prepared(method: Any, mixture: Mixture, f: Objective, key: jax.Array) -> Mix
     return Mixture(alpha, own, jnp.linalg.norm(ravel_pytree(f.grad(own))[0]))
 
 
-def joined(method: Any, x: Tree, f: Objective, key: jax.Array, work: Batching | None) -> Tree:
+def joined(method: MixtureMethod, x: Tree, f: Objective, key: jax.Array, work: Batching | None) -> Tree:
     """The mixture of a client that joins after training: alpha as for all, or the mean where clients have their own.
 
     Its pure local model is computed as everybody's, or by `work`. Where that is SGD, it starts at the global model x.
@@ -105,12 +126,7 @@ def gradient(x: Tree, mixture: Mixture, f: Objective, key: jax.Array, batching: 
     return scale(mixture.alpha, found)
 
 
-def weights(method: Any, problem: Problem) -> np.ndarray:
-    """alpha_i of every client."""
-    return mixing_weights(method.alpha, problem.federation, f"{method.name}: alpha")
-
-
-def smoothness(method: Any, problem: Problem, wanted: str = "lr") -> tuple[np.ndarray, theory.Regime]:
+def smoothness(method: SmoothMixtureMethod, problem: Problem, wanted: str = "lr") -> tuple[np.ndarray, theory.Regime]:
     """L_i of every client, and how convex the objective is: measured for linear models, else as the method was told."""
     known = problem.model.design is not None
     if method.smoothness is not None:
@@ -133,7 +149,7 @@ def smoothness(method: Any, problem: Problem, wanted: str = "lr") -> tuple[np.nd
     return found, "strong" if np.all(problem.constants.convexity > 0) else "convex"
 
 
-def constants(method: Any, problem: Problem, wanted: str) -> Constants:
+def constants(method: Algorithm, problem: Problem, wanted: str) -> Constants:
     """The problem's constants, or an error that says what to give instead."""
     try:
         return problem.constants
@@ -141,23 +157,20 @@ def constants(method: Any, problem: Problem, wanted: str) -> Constants:
         raise PolyfedError(f"{method.name}: {wanted} must be given: the theory's value needs a linear model") from None
 
 
-def compact(values: np.ndarray) -> Any:
-    """One number where all clients have the same."""
-    return float(values[0]) if np.all(values == values[0]) else values
+def compact(values: np.ndarray) -> float | list[float]:
+    """One number where all clients have the same; else the vector, which is what compiled programs take."""
+    return float(values[0]) if np.all(values == values[0]) else cast(list[float], values)
 
 
-def check(method: Any) -> None:
-    """The fields of every method on the FLIX objective."""
-    if isinstance(method.alpha, int | float) and not isinstance(method.alpha, bool):
+def check_alpha(method: Algorithm, alpha: float | str | list[float]) -> None:
+    """A mixing weight that is one number must be in [0, 1]; others are checked when they are resolved."""
+    if isinstance(alpha, int | float) and not isinstance(alpha, bool):
         checks.number(method, "alpha", 0.0, 1.0)
-    checks.number(method, "plm_tolerance", above=True)
-    if method.plm_epochs is not None:
-        checks.whole(method, "plm_epochs")
-    checks.number(method, "plm_lr", above=True)
-    checks.flag(method, "plm")
 
 
-def warn_above(method: Any, name: str, value: Any, limit: Any, theorem: str) -> None:
+def warn_above(
+    method: Algorithm, name: str, value: float | np.ndarray, limit: float | np.ndarray, theorem: str
+) -> None:
     """Say so where a stepsize is above what a theorem allows."""
     excess = np.asarray(value) > np.asarray(limit) * (1 + 1e-9)
     if np.any(excess):

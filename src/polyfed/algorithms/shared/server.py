@@ -1,16 +1,19 @@
-"""The server's side of methods that average: a global model moved by an Optax optimiser along the mean update."""
+"""The server's side of methods: a global model alone, or one moved by an Optax optimiser along the mean update."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
 
+from polyfed.algorithms.contract import Algorithm
 from polyfed.algorithms.shared import checks
 from polyfed.core import trees
 from polyfed.core.errors import PolyfedError, suggestion
+from polyfed.core.schedules import Real
 from polyfed.core.trees import Tree
 
 Optimizer = str | optax.GradientTransformation
@@ -24,39 +27,69 @@ NAMES = (
 )
 
 
+class GlobalModel(NamedTuple):
+    """A server that keeps the global model and nothing else."""
+
+    params: Tree
+
+
 class Averaged(NamedTuple):
     """The global model and the state of the server's optimiser."""
 
     params: Tree
-    optimizer: Any
+    optimizer: Tree
 
 
-def optimizer(kind: Optimizer, lr: Any) -> optax.GradientTransformation:
+class SendsModel(Algorithm):
+    """A method whose server keeps the global model alone, and sends it."""
+
+    def init_server(self, params: Tree) -> GlobalModel:
+        return GlobalModel(params)
+
+    def broadcast(self, server: GlobalModel) -> Tree:
+        return server.params
+
+
+@dataclass(frozen=True, kw_only=True)
+class Averages(Algorithm):
+    """A method whose server sends the global model, and moves it along the mean of the uploaded moves."""
+
+    server_optimizer: ServerOptimizer = "sgd"
+    """any of Optax's, applied to the mean update"""
+    server_lr: float = 1.0
+    """the server's stepsize; 1 with "sgd" is plain averaging"""
+
+    def check(self) -> None:
+        check_optimizer(self)
+        checks.number(self, "server_lr", above=True)
+
+    def init_server(self, params: Tree) -> Averaged:
+        return start(self.server_optimizer, self.server_lr, params)
+
+    def broadcast(self, server: Averaged) -> Tree:
+        return server.params
+
+    def moved(self, server: Averaged, mean_update: Tree) -> Averaged:
+        """One step of the optimiser on the pseudo-gradient -mean_update; SGD with stepsize 1 is plain averaging."""
+        return descend(self.server_optimizer, self.server_lr, server, trees.scale(-1.0, mean_update))
+
+
+def optimizer(kind: Optimizer, lr: Real | None) -> optax.GradientTransformation:
     """The transformation that a method names, with this stepsize."""
     return getattr(optax, kind)(lr) if isinstance(kind, str) else kind
 
 
-def start(method: Any, params: Tree) -> Averaged:
-    return Averaged(params, optimizer(method.server_optimizer, method.server_lr).init(params))
+def start(kind: Optimizer, lr: Real | None, params: Tree) -> Averaged:
+    return Averaged(params, optimizer(kind, lr).init(params))
 
 
-def step(method: Any, server: Averaged, mean_update: Tree) -> Averaged:
-    """One step of the optimiser on the pseudo-gradient -mean_update; SGD with stepsize 1 is plain averaging."""
-    return descend(method.server_optimizer, method.server_lr, server, trees.scale(-1.0, mean_update))
-
-
-def descend(kind: ServerOptimizer, lr: Any, server: Averaged, gradient: Tree) -> Averaged:
+def descend(kind: Optimizer, lr: Real | None, server: Averaged, gradient: Tree) -> Averaged:
     """One step of the optimiser along a gradient."""
     updates, state = optimizer(kind, lr).update(gradient, server.optimizer, server.params)
     return Averaged(optax.apply_updates(server.params, updates), state)
 
 
-def check(method: Any) -> None:
-    check_optimizer(method)
-    checks.number(method, "server_lr", above=True)
-
-
-def check_optimizer(method: Any, field: str = "server_optimizer") -> None:
+def check_optimizer(method: Algorithm, field: str = "server_optimizer") -> None:
     kind = getattr(method, field)
     if isinstance(kind, str):
         if kind not in NAMES:
@@ -64,9 +97,9 @@ def check_optimizer(method: Any, field: str = "server_optimizer") -> None:
         return
     if not isinstance(kind, optax.GradientTransformation):
         raise PolyfedError(f"{method.name}: {field} must be a name or an Optax transformation, found {kind!r}")
-    one = jnp.zeros(1)
+    number = jnp.zeros(1)
     try:
-        jax.eval_shape(lambda: kind.update(one, kind.init(one), one))
+        jax.eval_shape(lambda: kind.update(number, kind.init(number), number))
     except Exception as error:  # one that is made for the parts of a model takes no other tree, and may well fit that
         if isinstance(error, TypeError) and "required keyword-only argument" in str(error):
             raise PolyfedError(f"{method.name}: {field} asks for more than a gradient in a step ({error})") from None

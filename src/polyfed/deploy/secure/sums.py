@@ -14,7 +14,8 @@ import numpy as np
 from flwr.app import ConfigRecord, RecordDict
 
 from polyfed.algorithms.contract import Algorithm
-from polyfed.compress import compressors as compress
+from polyfed.algorithms.shared.bonds import BondedMethod
+from polyfed.algorithms.shared.compressed import CompressedMethod
 from polyfed.core.errors import PolyfedError
 from polyfed.core.files import write_text
 from polyfed.deploy.protocol import wire
@@ -36,8 +37,7 @@ def check_secure(method: Algorithm, sampling: Sampling) -> None:
         raise PolyfedError(
             f"federation.secure needs at least {FEWEST} sites in every round, run.participation gives fewer"
         )
-    given = getattr(method, "compressor", None)
-    if given is not None and compress.make(given).name != "identity":
+    if isinstance(method, CompressedMethod) and method.made_compressor.name != "identity":
         raise PolyfedError(
             f"{method.name}: compressed uploads do not go with federation.secure, as masks are as long as the model; "
             "use compressor = 'identity'"
@@ -46,7 +46,7 @@ def check_secure(method: Algorithm, sampling: Sampling) -> None:
 
 def words_of(method: Algorithm) -> int:
     """The words that each number of an upload takes: more where weights may be tiny, and their products with it."""
-    return MOST_WORDS if method.tiny_weights else 1
+    return MOST_WORDS if isinstance(method, BondedMethod) and method.weighting == "multiplier" else 1
 
 
 def majority(parties: int) -> int:

@@ -37,7 +37,6 @@ from polyfed.engine.checkpoint import checkpoint as checkpoints
 from polyfed.engine.checkpoint.checkpoint import Snapshot
 from polyfed.engine.devices.layout import layout
 from polyfed.engine.participation import sampling
-from polyfed.engine.privacy.mechanism import centre_of
 from polyfed.engine.programs import Programs, resident
 from polyfed.engine.round.records import Sums, from_vector
 from polyfed.engine.simulation import as_traced
@@ -210,8 +209,6 @@ class Coordinator:
         given = self._checked(site, reply, number)
         _complete(given, "weight", "silent")
         values, weight = self._like.values, np.asarray(given["weight"], self._like.weight.dtype)
-        centre = None if self.guard is None else self._centre
-        values = values if centre is None else centre
         if "upload" in reply.array_records:
             record = reply.array_records["upload"]
             self.ledger.bits_up += _bits(record)
@@ -223,15 +220,9 @@ class Coordinator:
         if not all(np.isfinite(leaf).all() for leaf in (*leaves, weight)):
             raise Refused("its update is not finite")
         if self.guard is not None:
-            self.guard.refuse_long(values, centre)
+            self.guard.refuse_long(values)
         one = np.ones((), self._like.uploads.dtype)
         return Sums(values, weight, one, np.zeros_like(self._like.steps), np.zeros_like(weight))  # pyright: ignore
-
-    @property
-    def _centre(self) -> Tree | None:
-        """What uploads are clipped around; None for zero."""
-        with precision(self.plan.dtype):
-            return jax.tree.map(np.asarray, centre_of(self.programs.method, self.broadcast))
 
     @property
     def _like(self) -> Any:

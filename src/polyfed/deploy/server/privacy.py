@@ -57,9 +57,9 @@ class Guard:
         taken = [coin.random() < sampling.probability for _ in range(sampling.population)]
         return np.flatnonzero(taken)
 
-    def refuse_long(self, values: Tree, centre: Tree | None) -> None:
+    def refuse_long(self, values: Tree) -> None:
         """An upload that was not clipped says that its site does not keep the terms."""
-        if self.privacy.exceeds(values, centre):
+        if self.privacy.exceeds(values):
             raise Refused(f"its upload is longer than privacy.clip = {self.privacy.clip:g}")
 
     def noised(self, sums: Sums) -> Sums:

@@ -6,7 +6,6 @@ can change. What it makes of that, and so all that it ever sends or publishes, i
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import os
 from collections.abc import Mapping
@@ -19,11 +18,13 @@ import numpy as np
 from scipy.special import ndtri
 
 from polyfed.algorithms.contract import Algorithm, Total, Upload
+from polyfed.algorithms.shared.bonds import BondedMethod
+from polyfed.algorithms.shared.local_work import Weighted
 from polyfed.compress.compressors import Sealed
 from polyfed.core import trees
 from polyfed.core.errors import PolyfedError, suggestion
 from polyfed.core.trees import Tree
-from polyfed.problem.client_values import RULES
+from polyfed.problem.problem import NotMeasured
 
 if TYPE_CHECKING:
     from polyfed.problem.problem import Problem
@@ -59,47 +60,37 @@ class Privacy:
         if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**32):
             raise PolyfedError(f"privacy.seed must be a whole number from 0 to 2^32 - 1, found {seed!r}")
 
-    def clipped(self, method: Algorithm, upload: Upload, broadcast: Tree) -> Upload:
-        """The upload at most `clip` away from the method's centre, with the weight one.
+    def clipped(self, method: Algorithm, upload: Upload) -> Upload:
+        """The upload, at most `clip` long, with the weight one.
 
         All parts of it are scaled by the same factor, so that compressed ones travel as their code still.
         """
         _check_upload(method, upload)
         if not jax.tree.leaves(upload.values) or self.clip == float("inf"):
             return dataclasses.replace(upload, weight=1.0)
-        centre = centre_of(method, broadcast)
-        move = upload.values if centre is None else trees.subtract(upload.values, centre)
-        length = jnp.sqrt(trees.squared_norm(move))
+        length = jnp.sqrt(trees.squared_norm(upload.values))
         factor = jnp.minimum(1.0, self.clip / jnp.where(length > 0, length, 1.0))
         factor = jnp.where(upload.silent, 0.0, factor)
-        if centre is None:
-            values, sealed = trees.scale(factor, move), _scaled(upload.sealed, factor)
-        else:
-            near = trees.add(centre, trees.scale(factor, move))
-            values, sealed = trees.where(factor < 1, near, upload.values), None
+        values, sealed = trees.scale(factor, upload.values), _scaled(upload.sealed, factor)
         return dataclasses.replace(upload, values=values, weight=1.0, sealed=sealed)
 
-    def released(self, total: Total, centre: Tree | None, expected: float, key: jax.Array) -> Total:
+    def released(self, total: Total, expected: float, key: jax.Array) -> Total:
         """What the server's step may read of the sum: with noise, and over the `expected` number of uploads.
 
-        Who is missing counts as the centre, so that one client more or less moves the sum by `clip` at most.
+        Who is missing counts as zero, so that one client more or less moves the sum by `clip` at most.
         """
         values = total.values
-        if centre is not None:
-            missing = (expected - total.count).astype(total.weight.dtype)
-            values = trees.add(values, trees.scale(missing, centre))
         if self.noise > 0:
             values = trees.add(values, drawn(values, self.noise * self.clip, key))
         real = total.weight.dtype
         count = jax.lax.optimization_barrier(jnp.asarray(expected, real))  # rounds as a plain run does
         return Total(values, count, count, total.population.astype(real))
 
-    def exceeds(self, values: Tree, centre: Tree | None) -> bool:
+    def exceeds(self, values: Tree) -> bool:
         """Whether an upload is longer than it may be, beyond rounding."""
         if not jax.tree.leaves(values):
             return False
-        move = values if centre is None else trees.subtract(values, centre)
-        length = np.sqrt(sum(float(np.sum(np.square(leaf, dtype=np.float64))) for leaf in jax.tree.leaves(move)))
+        length = np.sqrt(sum(float(np.sum(np.square(leaf, dtype=np.float64))) for leaf in jax.tree.leaves(values)))
         return bool(length > self.clip * (1 + 1e-5))
 
     def secret_noise(self, values: Tree) -> Tree:
@@ -136,27 +127,14 @@ def privacy_settings(section: Mapping[str, Any] | None, where: str) -> Privacy |
 
 def resolved(method: Algorithm, problem: Problem) -> Algorithm:
     """The method resolved without a look at the clients' rows: what is measured on them would be released, too."""
-    alpha = getattr(method, "alpha", None)
-    rule = isinstance(alpha, str) and alpha in RULES and alpha not in problem.federation.columns
-    if rule or callable(alpha):
-        raise PolyfedError(
-            f"{method.name}: alpha = {alpha!r} follows from all clients' data, which privacy does not cover; give "
-            "numbers, or a column"
-        )
     if method.resolve is None:
         return method
-    blind = copy.copy(problem)
-    blind.__dict__.pop("constants", None)
-    blind.model = dataclasses.replace(problem.model, design=None)
     try:
-        return method.resolve(blind)
+        return method.resolve(problem.unmeasured())
+    except NotMeasured:
+        raise
     except PolyfedError as error:
         raise PolyfedError(f"{error}; with privacy nothing is measured on the clients' rows") from None
-
-
-def centre_of(method: Algorithm, broadcast: Tree) -> Tree | None:
-    """The point that uploads are clipped around; None for zero."""
-    return None if method.centre is None else method.centre(broadcast)
 
 
 def drawn(like: Tree, deviation: float, key: jax.Array) -> Tree:
@@ -171,11 +149,10 @@ def drawn(like: Tree, deviation: float, key: jax.Array) -> Tree:
 
 def _check_upload(method: Algorithm, upload: Upload) -> None:
     """Refuse what cannot be bounded: weights that follow from a client's data, and numbers that are not real."""
-    if not isinstance(upload.weight, int | float) and not method.equal_weights:
-        weighting = getattr(method, "weighting", None)
-        if weighting is not None:
+    if not isinstance(upload.weight, int | float):
+        if isinstance(method, Weighted | BondedMethod):
             raise PolyfedError(
-                f"{method.name}: weighting = '{weighting}' weighs clients by what privacy does not cover; use "
+                f"{method.name}: weighting = '{method.weighting}' weighs clients by what privacy does not cover; use "
                 "weighting = 'uniform'"
             )
         raise PolyfedError(f"{method.name}: its clients' weights differ, and privacy needs the same weight for all")

@@ -21,7 +21,7 @@ from polyfed.core.randomness import Purpose
 from polyfed.core.trees import Tree
 from polyfed.engine.devices.layout import AXIS, DEVICES, HOSTS, Layout
 from polyfed.engine.participation import Sampling
-from polyfed.engine.privacy.mechanism import Privacy, centre_of
+from polyfed.engine.privacy.mechanism import Privacy
 from polyfed.engine.round import lending as store
 from polyfed.engine.round.chunks import Piece, add_up, keep, over_clients, select
 from polyfed.engine.round.records import Carry, Contribution, Data, Longest, Shard, Slots, Sums, Tally, contribution
@@ -177,7 +177,7 @@ class Round:
         shared = randomness.purpose_key(data.seed, Purpose.LOCAL, number)
         f = self.objective(data, client, number, block)
         upload, state = method.local(broadcast, state, f, randomness.client_key(shared, data.client_ids[client]))
-        return upload if self.privacy is None else self.privacy.clipped(method, upload, broadcast), state
+        return upload if self.privacy is None else self.privacy.clipped(method, upload), state
 
     def update(
         self, method: Algorithm, server: Server, sums: Sums, moment: tuple[jax.Array, jax.Array] | None
@@ -192,8 +192,7 @@ class Round:
         assert moment is not None
         seed = moment[0] if self.privacy.seed is None else self.privacy.seed
         key = randomness.purpose_key(seed, Purpose.NOISE, moment[1])
-        centre = centre_of(method, method.broadcast(server))
-        released = self.privacy.released(whole, centre, self.sampling.expected, key)
+        released = self.privacy.released(whole, self.sampling.expected, key)
         return method.update(server, released), whole.count, steps, emphasis
 
     def absorb(

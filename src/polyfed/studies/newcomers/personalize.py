@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from polyfed.algorithms.contract import Algorithm
+from polyfed.algorithms.contract import Algorithm, global_model
+from polyfed.algorithms.shared.local_work import work_of
 from polyfed.core.errors import PolyfedError
 from polyfed.core.files import slug, write_csv
 from polyfed.data import Federation
@@ -159,7 +160,7 @@ def _known(run: str | Path | Result | runs.Trained, finetune: FineTune | None) -
     else:
         raise PolyfedError(f"run must be a run directory or a Result, found {type(run).__name__}")
     if finetune is not None:
-        if getattr(found.server, "params", None) is None:
+        if global_model(found.server) is None:
             raise PolyfedError(f"{found.method.name} has no global model to fine-tune")
         found = dataclasses.replace(found, finetune=finetune)
     return found
@@ -181,7 +182,7 @@ def _check_steps(steps: int | None) -> None:
 def _work(method: Algorithm, finetune: FineTune | None, steps: int) -> Batching:
     if finetune is not None:
         return Batching(finetune.batch, steps)
-    return Batching(getattr(method, "batch", "full"), steps, None, getattr(method, "replace", False))
+    return dataclasses.replace(work_of(method), steps=steps, epochs=None)
 
 
 def _held_out(method: Algorithm, federation: Federation) -> str | None:

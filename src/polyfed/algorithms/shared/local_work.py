@@ -1,0 +1,74 @@
+"""The fields that say what a client does in a round, and how clients weigh: they stand here once, for all methods.
+
+The engine reads them by these types: a method that has none of them works on all of its rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from polyfed.algorithms.contract import Algorithm
+from polyfed.core.schedules import Schedule
+from polyfed.problem.objective import Batching
+
+
+@dataclass(frozen=True, kw_only=True)
+class Steps(Algorithm):
+    """A method whose clients compute gradients on batches."""
+
+    lr: Schedule | list[float] | None = None
+    """the stepsize"""
+    batch: int | Literal["full"] = "full"
+    """rows per step, or "full" """
+    replace: bool = False
+    """draw batches with replacement"""
+
+    @property
+    def one_batch(self) -> Batching:
+        """A single step."""
+        return self.steps_of(1)
+
+    def steps_of(self, count: int) -> Batching:
+        """So many steps, with the method's batches."""
+        return Batching(self.batch, count, None, self.replace)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalSteps(Steps):
+    """A method whose clients take a given number of steps in a round, or of passes over their rows."""
+
+    local_steps: int = 10
+    """steps per round"""
+    local_epochs: int | None = None
+    """passes over the client's data per round, instead of local_steps"""
+    batch: int | Literal["full"] = 20
+    """rows per step, or "full" """
+
+    @property
+    def work(self) -> Batching:
+        """A round's steps."""
+        return Batching(self.batch, self.local_steps, self.local_epochs, self.replace)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalWork(LocalSteps):
+    """The same with a stepsize that is a number or a schedule."""
+
+    lr: Schedule = 0.1
+    """the clients' stepsize"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Weighted(Algorithm):
+    """A method whose server averages: by the clients' sizes, or all alike."""
+
+    weighting: Literal["size", "uniform"] = "uniform"
+    """the weight of a client in the average: n_i, or one for all"""
+
+
+def work_of(method: Algorithm) -> Batching:
+    """The batches of a method's local work; all rows at once for one that has no batches."""
+    if isinstance(method, LocalSteps):
+        return method.work
+    return method.one_batch if isinstance(method, Steps) else Batching("full", 1)
