@@ -16,7 +16,7 @@ from polyfed.algorithms.shared.local_work import LocalWork, Weighted
 from polyfed.algorithms.shared.running_mean import OutputServer, RunningMean, Terms
 from polyfed.core.errors import PolyfedError
 from polyfed.core.schedules import Decay, InverseStep, Schedule, at
-from polyfed.core.trees import Tree, descend, dot, mix, subtract, where, zeros_like
+from polyfed.core.trees import Tree, descend, descend_together, dot, mix, subtract, where, zeros_like
 from polyfed.problem.objective import Batch, Batching, Objective
 
 if TYPE_CHECKING:
@@ -121,8 +121,11 @@ class APFL(LocalWork, Weighted):
                 alpha = self._mixing(walk, gradient, f, t)
             elif self.adaptive == "round":
                 alpha = lax.cond(walk.done == 0, lambda: self._mixing(walk, gradient, f, t), lambda: walk.alpha)
-            copy = descend(walk.copy, lr, f.grad(walk.copy, batch))  # (6)
-            own = descend(walk.own, lr * walk.alpha, gradient)  # (7): the chain rule brings alpha_i
+            copy, own = descend_together(
+                (walk.copy, lr, f.grad(walk.copy, batch)),  # (6)
+                (walk.own, lr * walk.alpha, gradient),  # (7): the chain rule brings alpha_i
+                after=alpha,
+            )
             copies, owns = self._plus(walk.copies, copy, t), self._plus(walk.owns, own, t)
             return Walk(copy, own, alpha, walk.done + 1, copies, owns)
 

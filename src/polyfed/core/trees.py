@@ -9,6 +9,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from polyfed.core.schedules import Real
+
 Tree = Any
 """A pytree of arrays: parameters, gradients, states."""
 
@@ -30,8 +32,8 @@ def descend(a: Tree, step: Any, direction: Tree) -> Tree:
     return jax.tree.map(lambda x, d: x - step * d, a, direction)
 
 
-def tied(a: Tree, *others: Any) -> Tree:
-    """a, of which nothing is there before all of it is, and all of the others.
+def tied(a: Tree, *others: Tree) -> Tree:
+    """a, every part of which waits for all the other parts, and for the others.
 
     On a CPU, XLA updates weights in place only where it sees that whatever reads them comes before; else every step
     copies them. A gradient whose parts wait for each other shows it: each has 0 times a number of the others added.
@@ -45,6 +47,13 @@ def tied(a: Tree, *others: Any) -> Tree:
     if len(jax.tree.leaves((a, others))) < 2:
         return a
     return lax.platform_dependent(a, others, cpu=waiting, default=lambda a, _: a)
+
+
+def descend_together(*steps: tuple[Tree, Real, Tree], after: Tree = None) -> tuple[Tree, ...]:
+    """a - step * direction of each (a, step, direction), all at once: every direction, and what is to come before, is
+    known before the first of them moves."""
+    directions = tied(tuple(direction for _, _, direction in steps), after)
+    return tuple(descend(a, step, d) for (a, step, _), d in zip(steps, directions, strict=True))
 
 
 def mix(weight: Any, a: Tree, b: Tree) -> Tree:
