@@ -16,7 +16,7 @@ from polyfed.bench.work import TOLERANCE
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 CPU, GPU = HERE / "results" / "cpu.json", HERE / "results" / "gpu.json"
-TEMPLATE, NOTES = HERE / "page.txt", HERE / "notes.txt"
+TEMPLATE = HERE / "page.txt"
 PAGE, CHART = ROOT / "docs" / "benchmarks.md", ROOT / "docs" / "images" / "benchmarks.png"
 OURS = "polyfed"
 
@@ -32,10 +32,18 @@ def keep(record: Record) -> None:
 
 
 def write_page() -> None:
-    """docs/benchmarks.md and its chart, from the figures that were kept and the notes on where the time goes."""
+    """docs/benchmarks.md and its chart, from the figures that were kept."""
     record = json.loads(CPU.read_text())
-    gpu = on_gpu(json.loads(GPU.read_text())) if GPU.exists() else ""
-    parts = {"tables": tables(record), "gpu": gpu, "notes": NOTES.read_text().strip()}
+    gaps = missing(record)
+    parts = {
+        "seconds": _seconds(record),
+        "gaps": f"\nNot measured:\n\n{gaps}\n" if gaps else "",
+        "details": _rounds(record),
+        "goals": _goals(goals(record)),
+        "gpu": on_gpu(json.loads(GPU.read_text())) if GPU.exists() else "",
+        "startup": STARTUP.format(**record["startup"]),
+        "compiling": _compiling(record["startup"]),
+    }
     PAGE.write_text(TEMPLATE.read_text().format(**facts(record), **parts))
     draw(record, CHART)
 
@@ -45,13 +53,18 @@ def tables(record: Record) -> str:
     found = []
     if record["works"]:
         found += ["## Rounds", "", _rounds(record), "", "## Goals", "", _goals(goals(record))]
-        gaps = [f"- ({work['key']}) {gap}" for work in record["works"] for gap in work["gaps"]]
-        gaps += [f"- {gap}" for gap in left_out(record)]
-        if gaps:
-            found += ["", "Not measured:", "", *gaps]
+        if gaps := missing(record):
+            found += ["", "Not measured:", "", gaps]
     if "startup" in record:
-        found += ["", "## Start-up", "", _startup(record["startup"])]
+        startup = record["startup"]
+        found += ["", "## Start-up", "", STARTUP.format(**startup), "", _compiling(startup)]
     return "\n".join(found).strip()
+
+
+def missing(record: Record) -> str:
+    """A line for each framework that was not measured on a work."""
+    gaps = [f"({work['key']}) {gap}" for work in record["works"] for gap in work["gaps"]]
+    return "\n".join(f"- {gap}" for gap in [*gaps, *left_out(record)])
 
 
 def left_out(record: Record) -> list[str]:
@@ -63,6 +76,20 @@ def left_out(record: Record) -> list[str]:
         names = [peer.environment.framework for peer in WORKS[key].peers]
         found += [f"({key}) {name}: not part of this run" for name in names if name not in told]
     return found
+
+
+def _seconds(record: Record) -> str:
+    """A row for each work, a column for each framework."""
+    names = list(dict.fromkeys(timing["framework"] for work in record["works"] for timing in work["timings"]))
+    rows = []
+    for work in record["works"]:
+        ours, *others = work["timings"]
+        cells = {OURS: f"{ours['seconds']:.3g}"}
+        for peer in others:
+            times = peer["seconds"] / ours["seconds"]
+            cells.setdefault(peer["framework"], f"{peer['seconds']:.3g} ({times:.2f}x)")
+        rows.append((f"({work['key']}) {work['name']}", *(cells.get(name, "-") for name in names)))
+    return table(("work", *names), rows)
 
 
 def _rounds(record: Record) -> str:
@@ -121,12 +148,12 @@ def goals(record: Record) -> Iterator[Goal]:
                 yield f"({key}) times {peer['framework']}", f"{least:g}", f"{times:.2f}", times >= least
 
 
-def _startup(found: dict[str, Any]) -> str:
+def _compiling(found: dict[str, Any]) -> str:
     rows = [
         (method["method"], f"{method['compile_seconds']:.1f}", str(method["compiled_later"]))
         for method in found["methods"]
     ]
-    return STARTUP.format(**found) + "\n\n" + table(("method", "seconds", "compiled later"), rows)
+    return table(("method", "seconds to compile", "compiled later"), rows)
 
 
 def on_gpu(record: Record) -> str:
@@ -149,8 +176,8 @@ def on_gpu(record: Record) -> str:
     titles = ("work", "clients", "products in", "s/round", "client updates/s", "TFLOP/s", "of the memory floor")
     torch = record["machine"].get("torch")
     machine = record["machine"] | {"torch": f", PyTorch {torch}" if torch else ""}
-    found = [ON_GPU.format(**record, **machine), table((*titles, "times PyTorch"), rows)]
-    return "\n\n".join([*found, _goals(gpu_goals(record))])
+    found = [ON_GPU.format(**record, **machine), table((*titles, "times PyTorch"), rows), ABOUT_GPU]
+    return "\n\n".join([*found, _folded("Goals on a GPU", _goals(gpu_goals(record)))])
 
 
 def gpu_goals(record: Record) -> Iterator[Goal]:
@@ -160,6 +187,11 @@ def gpu_goals(record: Record) -> Iterator[Goal]:
         for figure, least in asked.items() if work.get("compute", "float32") == "float32" else ():
             told = f"({work['work']}) {work['clients']:,} clients: {FIGURES[figure]}"
             yield told, f"{least:,}", f"{work[figure]:,.0f}", work[figure] >= least
+
+
+def _folded(title: str, text: str) -> str:
+    """A part that a page shows when its title is clicked."""
+    return f"<details>\n<summary>{title}</summary>\n\n{text}\n\n</details>"
 
 
 def table(titles: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
@@ -186,24 +218,24 @@ def facts(record: Record) -> dict[str, Any]:
 
 
 BUSY = """
-**The machine was busy with other work during this run: neither its seconds nor its ratios are to be relied on.**
-""".strip()
+**The machine was busy with other work during this run: rely neither on its seconds nor on its ratios.**
+"""
 STARTUP = """
 `import polyfed` takes {import_seconds:.2f} s (goal: below 1.5 s). A process that makes a problem of 100 clients,
-compiles FedAvg on the MLP, runs a round and measures it ends after {first_process_seconds:.1f} s; a second one, which
-finds the compiled programs in the cache on disk, after {second_process_seconds:.1f} s (goal: 3 s).
-
-What compiling takes on the MLP without that cache, preparation and rounds; and how many compilations there were in
-later rounds:
+compiles FedAvg on the MLP, runs a round and measures it takes {first_process_seconds:.1f} s. A second one finds the
+compiled programs in the cache on disk and takes {second_process_seconds:.1f} s (goal: 3 s).
 """.strip()
 ON_GPU = """
 ## On a GPU
 
-{device}, JAX {jax}{torch}, {date}, `PYTHONPATH=src python benchmarks/gpu.py --compute float32 bfloat16`: copies run at
-{copy_gb_per_second:,.0f} GB/s, a matrix product of 32-bit numbers at the default precision at {product_tflops:,.0f}
-TFLOP/s. The memory floor is the time in which the weights are read forward, read backward, and read and written by the
-update, in every step of every client, at the rate of a copy; with [products in bfloat16](precision.md) the first two
-are of 16 bits. [Deferred weights](architecture.md#deferred-weights) do not travel in every step, so that a round may
-be shorter than that. Beside it runs a PyTorch loop, one client after another, which reaches the same loss; its time for
-1,000 clients is that for 100, ten times.
+{device}, JAX {jax}{torch}, {date}. A copy runs at {copy_gb_per_second:,.0f} GB/s, a matrix product of 32-bit numbers
+at the default precision at {product_tflops:,.0f} TFLOP/s.
+""".strip()
+ABOUT_GPU = """
+- **Times PyTorch**: a PyTorch loop runs one client after another and reaches the same loss. Its time for 1,000 clients
+  is ten times that for 100.
+- **The memory floor** is the time in which a copy would move the weights. In every step of every client they are read
+  forward, read backward, and read and written by the update; with [products in bfloat16](precision.md) the first two
+  are of 16 bits. [Deferred weights](architecture.md#deferred-weights) do not move in every step, so a round may be
+  shorter than the floor.
 """.strip()
