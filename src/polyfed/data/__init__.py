@@ -16,10 +16,9 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any
 
-from polyfed.data.federation import Federation, Split
-from polyfed.data.options import check_options, choice, option_names
+from polyfed.data.federation import Federation
+from polyfed.data.option_checks import check_options, choice, option_names
 from polyfed.data.partitions import partition
 from polyfed.data.picture import picture
 from polyfed.data.population import Population
@@ -34,6 +33,7 @@ from polyfed.data.sources.quadratics import quadratics
 from polyfed.data.sources.shakespeare import shakespeare
 from polyfed.data.sources.sines import sines
 from polyfed.data.sources.synthetic import synthetic
+from polyfed.data.split import Split
 
 __all__ = [
     "Federation",
@@ -90,7 +90,7 @@ def sources() -> dict[str, tuple[str, Callable[..., Federation | Population]]]:
     }
 
 
-def load(name: str, /, **options: Any) -> Federation | Population:
+def load(name: str, /, **options: object) -> Federation | Population:
     """The federation of a named source; an unknown name or option is refused with the nearest known one."""
     function = sources()[choice("data source", name, sources())][1]
     known, required = option_names(function)

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from polyfed.core.errors import PolyfedError
-from polyfed.data.federation import Federation, PathLike
+from polyfed.data.federation import Federation
+from polyfed.data.option_checks import PathLike
 from polyfed.data.split import PARTS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.typing import RcKeyType
 
 FORMATS = ("svg", "png", "pdf")
 MOST_BUBBLES = 40
@@ -28,7 +30,7 @@ FEW_LABELS = 30
 SHADES = {"train": "#0072B2", "validation": "#E69F00", "test": "#56B4E9"}
 LEVELS = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0)
 GREY = "#555555"
-STYLE: Any = {
+STYLE: dict[RcKeyType, object] = {
     "font.size": 9,
     "font.family": "DejaVu Sans",
     "axes.titlesize": 9,
@@ -205,7 +207,7 @@ def _map(drawn: Figure, axis: Axes, counts: np.ndarray, names: tuple[str, ...]) 
     _label_axis(axis, names)
     axis.xaxis.set_major_locator(MaxNLocator(8, integer=True, steps=[1, 2, 5, 10]))
     bar = drawn.colorbar(image, ax=axis, location="bottom", shrink=0.4, aspect=30, pad=0.02)
-    bar.outline.set_visible(False)  # pyright: ignore[reportCallIssue]
+    bar.ax.spines["outline"].set_visible(False)
     bar.ax.tick_params(length=2, labelsize=8)
     bar.set_ticks([level for level in LEVELS if level <= shares.max()])
     bar.ax.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from polyfed.core.errors import PolyfedError
-from polyfed.data.options import choice, integer, number
+from polyfed.data.option_checks import choice, integer, number
 from polyfed.data.seeds import stream
 
 EXPONENTS = (1.1, 1.2, 1.3, 1.4, 1.5)

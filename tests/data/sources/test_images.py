@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import sys
 import time
 
 import numpy as np
@@ -12,10 +11,11 @@ import pytest
 
 import polyfed.data as data
 from polyfed.core.errors import PolyfedError
-from polyfed.data.sources import cache
-from polyfed.data.sources.cifar import BATCHES, FOLDER
+from polyfed.data.formats.idx import read_idx
+from polyfed.data.sources import cache, mnist
+from polyfed.data.sources.catalogue import CIFAR_BATCHES, CIFAR_FOLDER
 from polyfed.data.sources.images import Images, matching_test_rows
-from polyfed.data.sources.mnist import EMNIST, read_idx
+from polyfed.data.sources.label_names import EMNIST
 from tests.data.conftest import idx_bytes, numbers, small_mnist
 
 PARTS = ("train", "validation", "test")
@@ -111,8 +111,7 @@ def test_test_rows_are_in_the_mean_in_proportion_to_the_training_rows():
 
 def test_a_file_is_parsed_once_until_it_changes(small, monkeypatch):
     read: list[str] = []
-    module = sys.modules["polyfed.data.sources.mnist"]  # polyfed.data.sources.mnist is the function of that name
-    monkeypatch.setattr(module, "read_idx", lambda path, **o: read.append(path.name) or read_idx(path, **o))
+    monkeypatch.setattr(mnist, "read_idx", lambda path, **o: read.append(path.name) or read_idx(path, **o))
     first = data.load("mnist", partition="iid", clients=4)
     second = data.load("mnist", partition="dirichlet", clients=5, min_size=1)
     assert len(read) == 4
@@ -193,11 +192,11 @@ def records(labels, pixels) -> bytes:
 
 def test_cifars_records_become_height_width_colour(tmp_path, monkeypatch):
     monkeypatch.setenv("POLYFED_DATA", str(tmp_path))
-    folder = tmp_path / FOLDER
+    folder = tmp_path / CIFAR_FOLDER
     folder.mkdir()
     pixels = RNG.integers(0, 256, (6, 4, 3, 32, 32), dtype=np.uint8)
     labels = RNG.integers(0, 10, (6, 4))
-    for name, own, own_labels in zip(BATCHES, pixels, labels, strict=True):
+    for name, own, own_labels in zip(CIFAR_BATCHES, pixels, labels, strict=True):
         (folder / name).write_bytes(records(own_labels, own))
     federation = data.load("cifar10", partition="contiguous", clients=2, validation=0)
     np.testing.assert_array_equal(federation.train.y, labels[:5].ravel())

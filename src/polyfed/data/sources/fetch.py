@@ -12,6 +12,7 @@ import urllib.request
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 from urllib.parse import urlsplit
 
 from polyfed.core.errors import PolyfedError, suggestion
@@ -191,7 +192,7 @@ def _check_total(total: int, item: Download) -> None:
 
 def _copy(
     answer: http.client.HTTPResponse,
-    file: object,
+    file: BinaryIO,
     start: int,
     total: int,
     item: Download,
@@ -203,7 +204,7 @@ def _copy(
         done += len(block)
         if done > limit:
             raise _Refused(f"more than {limit:,} bytes, where the published file has {item.size:,}")
-        file.write(block)  # pyright: ignore[reportAttributeAccessIssue]
+        file.write(block)
         report(done, total or (item.size if item.checksum else 0))
     expected = total or (item.size if item.checksum else 0)
     if expected and done < expected:
