@@ -136,11 +136,16 @@ def test_wrong_columns_are_refused_by_name(columns, options, message):
         Federation.from_huggingface(Stub(columns), **{"client": "site", "target": "y", **options})
 
 
-def test_splits_and_other_things_are_refused():
-    with pytest.raises(PolyfedError, match=r"such as dataset\['train'\], found splits train, test"):
-        Federation.from_huggingface({"train": 1, "test": 2}, client="a", target="b")
-    with pytest.raises(PolyfedError, match="found list"):
-        Federation.from_huggingface([1], client="a", target="b")
+@pytest.mark.parametrize(
+    ("dataset", "message"),
+    [
+        ({"train": 1, "test": 2}, r"such as dataset\['train'\], found splits train, test"),
+        ([1], "found list"),
+    ],
+)
+def test_splits_and_other_things_are_refused(dataset, message):
+    with pytest.raises(PolyfedError, match=message):
+        Federation.from_huggingface(dataset, client="a", target="b")
 
 
 def test_without_the_package_a_config_says_what_to_install(tmp_path, monkeypatch):

@@ -30,8 +30,8 @@ def test_a_table_becomes_one_client_per_name_with_its_own_rows():
     assert federation.feature_names == ("age", "dose")
     assert federation.classes == 2
     for i, name in enumerate(federation.clients):
-        own = df[df.hospital == name]
-        np.testing.assert_array_equal(federation.train.of(i)[0], own[["age", "dose"]].to_numpy(float))
+        own = df.loc[df["hospital"] == name]
+        np.testing.assert_array_equal(federation.train.of(i)[0], own[["age", "dose"]])
         np.testing.assert_array_equal(federation.train.of(i)[1], own["y"])
     assert federation.train.x.dtype == np.float64
 

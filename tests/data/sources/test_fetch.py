@@ -41,7 +41,7 @@ class Server:
             def do_GET(self) -> None:
                 outer.answer(self)
 
-            def log_message(self, *_: object) -> None:
+            def log_message(self, format: str, *args: object) -> None:
                 pass
 
         self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
