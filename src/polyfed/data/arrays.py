@@ -142,7 +142,7 @@ def as_pair(pair: object, name: str, part: str) -> Pair:
         raise PolyfedError(f"{what} must be a pair (X, y), found {type(pair).__name__}")
     x, y = _features(pair[0], f"X of {what}"), as_targets(pair[1], f"y of {what}")
     if len(x) != len(y):
-        raise PolyfedError(f"{what} has {len(x)} rows in X and {len(y)} in y, expected as many")
+        raise PolyfedError(f"{what} has {len(x)} rows in X and {len(y)} in y, expected equal numbers")
     return x, y
 
 

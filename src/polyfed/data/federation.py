@@ -1,4 +1,4 @@
-"""A federation: every client's rows, flat, with offsets, apart for train, validation and test."""
+"""A federation: every client's training, validation and test rows, each part in flat arrays with offsets."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from polyfed.data.formats.folder import from_folder
 from polyfed.data.formats.hugging_face import HuggingFaceSplit, from_huggingface
 from polyfed.data.formats.npz import from_npz
 from polyfed.data.formats.storage import load, save
-from polyfed.data.formats.tables import from_dataframe, from_table_file
+from polyfed.data.formats.tables import TableOptions, from_dataframe, from_table_file
 from polyfed.data.option_checks import PathLike
 from polyfed.data.split import PARTS, Pair, ReadOptions, Split
 from polyfed.data.summary import FederationSummary, summarize
@@ -81,7 +81,7 @@ class Federation:
 
     @property
     def like(self) -> Split:
-        """No rows, in the shape and type of all."""
+        """A split without rows, in the shape and type of the others."""
         return Split(self.train.x[:0], self.train.y[:0], np.zeros(1, np.int64))
 
     @property
@@ -159,8 +159,8 @@ class Federation:
     ) -> Federation:
         """From (X, y) pairs, or from dicts {"train": (X, y), "validation": ..., "test": ...} with given splits.
 
-        A mapping name -> pair or dict names the clients. Shares `validation` and `test` are held out per client,
-        and are not used where the splits are given.
+        A mapping from name to pair or dict names the clients. The shares `validation` and `test` are held out of each
+        client's rows; given splits stay as they are.
         """
         return from_arrays(
             cls,
@@ -214,18 +214,8 @@ class Federation:
         classes: int | None = None,
     ) -> Federation:
         """From a CSV file with a header, a client column and a target column."""
-        return from_table_file(
-            cls,
-            path,
-            "csv",
-            client=client,
-            target=target,
-            validation=validation,
-            test=test,
-            features=features,
-            seed=seed,
-            classes=classes,
-        )
+        options = TableOptions(validation=validation, test=test, features=features, seed=seed, classes=classes)
+        return from_table_file(cls, path, "csv", client=client, target=target, **options)
 
     @classmethod
     def from_parquet(
@@ -241,18 +231,8 @@ class Federation:
         classes: int | None = None,
     ) -> Federation:
         """From a Parquet file with a client column and a target column."""
-        return from_table_file(
-            cls,
-            path,
-            "parquet",
-            client=client,
-            target=target,
-            validation=validation,
-            test=test,
-            features=features,
-            seed=seed,
-            classes=classes,
-        )
+        options = TableOptions(validation=validation, test=test, features=features, seed=seed, classes=classes)
+        return from_table_file(cls, path, "parquet", client=client, target=target, **options)
 
     @classmethod
     def from_folder(
@@ -284,8 +264,8 @@ class Federation:
         seed: int = 0,
         classes: int | None = None,
     ) -> Federation:
-        """From an npz file with the arrays `features` (rows, ...), `target` and `client`, an entry per row each."""
-        options: ReadOptions = {"validation": validation, "test": test, "seed": seed, "classes": classes}
+        """From an npz file with the arrays `features` (rows, ...), `target` and `client`, all with an entry per row."""
+        options = ReadOptions(validation=validation, test=test, seed=seed, classes=classes)
         return from_npz(cls, path, client=client, target=target, features=features, **options)
 
     @classmethod
@@ -302,7 +282,7 @@ class Federation:
         classes: int | None = None,
     ) -> Federation:
         """From one split of a Hugging Face dataset; features are all other columns, or those that are named."""
-        options: ReadOptions = {"validation": validation, "test": test, "seed": seed, "classes": classes}
+        options = ReadOptions(validation=validation, test=test, seed=seed, classes=classes)
         return from_huggingface(cls, dataset, client=client, target=target, features=features, **options)
 
     def save(self, path: PathLike) -> None:

@@ -57,7 +57,7 @@ def _encode_text(y: np.ndarray, classes: int | None) -> tuple[np.ndarray, int, t
 
 
 def client_targets(y: np.ndarray, classes: int | None, what: str) -> np.ndarray:
-    """The targets of one of many clients, whose number of classes is known beforehand; None: real numbers, or +-1."""
+    """The targets of a single client, given the number of classes (None: real numbers, or labels -1 and +1)."""
     if y.dtype.kind == "U":
         raise PolyfedError(f"y of {what} is text, expected numbers")
     if classes is None and y.dtype.kind in "iub":

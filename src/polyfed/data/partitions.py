@@ -35,7 +35,7 @@ def partition(
     check_options(f"partition {scheme!r}", options, *scheme_options(scheme))
     inputs, targets = np.asarray(x), as_targets(y, "y")
     if len(inputs) != len(targets):
-        raise PolyfedError(f"x has {len(inputs)} rows and y has {len(targets)}, expected as many")
+        raise PolyfedError(f"x has {len(inputs)} rows and y has {len(targets)}, expected equal numbers")
     integer("seed", seed)
     names, rows = assign(targets, scheme, clients, seed, options)
     # Labels are those of the whole data, also where a scheme leaves out the last row of a class.

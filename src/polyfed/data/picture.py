@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 FORMATS = ("svg", "png", "pdf")
 MOST_BUBBLES = 40
-"""Clients up to which labels are drawn as circles with an area in proportion to the rows; then as a map of shares."""
+"""Up to this many clients, a label is a circle whose area shows the rows; with more, labels are a map of shares."""
 MOST_CLIENTS = 100
-"""Clients up to which all are drawn; of more, the sizes of all and the labels of this many are."""
+"""Up to this many clients, all are drawn; with more, the sizes of all and the labels of a sample of this many."""
 MOST_NAMES = 20
-"""Clients up to which their names are written."""
+"""Up to this many clients, their names are written."""
 FEW_LABELS = 30
-"""Labels up to which all are drawn, in the size of the other text."""
+"""Up to this many labels, all are drawn, in the size of the other text."""
 SHADES = {"train": "#0072B2", "validation": "#E69F00", "test": "#56B4E9"}
 LEVELS = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0)
 GREY = "#555555"
@@ -48,7 +48,7 @@ STYLE: dict[RcKeyType, object] = {
 
 
 def picture(federation: Federation, path: PathLike, title: str | None = None) -> Path:
-    """Draw a federation to an SVG, PNG or PDF file: rows per client above, whose labels they are below."""
+    """Draw a federation to an SVG, PNG or PDF file: rows per client above, their labels below."""
     import matplotlib
 
     target = Path(path)
@@ -106,7 +106,7 @@ def figure(federation: Federation, title: str | None = None) -> Figure:
 
 
 def _order(sizes: np.ndarray, counts: np.ndarray | None) -> tuple[np.ndarray, str]:
-    """Clients by size; by their commonest labels where they all have about as many rows."""
+    """Clients by size; by their commonest labels where they all have about the same number of rows."""
     if counts is None or sizes.max() > 1.5 * sizes.min():
         return np.argsort(-sizes, kind="stable"), "largest first"
     first = np.argsort(-counts, axis=1, kind="stable")[:, :2]
@@ -150,7 +150,7 @@ def _readable(label: str) -> str:
 
 
 def _sizes(axis: Axes, sizes: np.ndarray, bars: bool) -> None:
-    """Rows per client, largest first, one part on another."""
+    """Rows per client, the parts stacked."""
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     place, base = np.arange(sizes.shape[1]), np.zeros(sizes.shape[1])

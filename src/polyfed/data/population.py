@@ -23,12 +23,12 @@ from polyfed.data.split import PARTS, HeldOut, Pair, Split, check_split, client_
 Reader = Callable[[int], ClientRows]
 """client -> (X, y), or {"train": (X, y), "validation": ..., "test": ...}: the same rows at every call"""
 DIGESTED = 16
-"""The clients whose rows are part of a population's digest."""
+"""How many clients' rows are part of a population's digest."""
 
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """One part of all clients of a population: how many rows each has, and the rows of some, read when asked for."""
+    """One part of all clients of a population: how many rows each has, and the rows of some, read on request."""
 
     population: Population
     name: str
@@ -67,12 +67,12 @@ class Part:
 
 
 class Population:
-    """Named clients like those of a `Federation`, but no row is kept.
+    """Named clients like those of a `Federation`, but no row stays in memory.
 
-    `rows(client)` gives the rows of the client at that place, (X, y), of which the shares `validation` and `test` are
-    held out as in `Federation.from_arrays`; or {"train": (X, y), "validation": ..., "test": ...}. It must give the same
-    rows whenever it is asked, and is called from another thread while the devices compute. `sizes` says how many rows
-    each client has: an array with an entry per client, or where the parts are given, such an array for each part.
+    `rows(client)` gives the rows of the client at that position: (X, y), from which the shares `validation` and `test`
+    are held out as in `Federation.from_arrays`, or {"train": (X, y), "validation": ..., "test": ...}. It must give the
+    same rows at every call, and is called from another thread while the devices compute. `sizes` says how many rows
+    each client has: an array with an entry per client, or, for given parts, such an array for each part.
 
     `classes` counts the classes of labels 0..classes-1; it is None for regression and for binary labels -1 and +1.
     """
@@ -165,7 +165,7 @@ class Population:
 
     @property
     def like(self) -> Split:
-        """No rows, in the shape and type of all."""
+        """A split without rows, in the shape and type of all rows."""
         assert self._like is not None
         x, y = self._like
         return Split(x[:0], y[:0], np.zeros(1, np.int64))
@@ -176,11 +176,11 @@ class Population:
         return np.concatenate([self.train.of(client)[1].ravel() for client in range(min(10, len(self)))])
 
     def label_values(self) -> None:
-        """The different targets: not known, as not all are read."""
+        """None: the distinct targets are not known, because not all rows are read."""
 
     @property
     def notes(self) -> list[str]:
-        """What a reader should know of the data."""
+        """What a reader should know about the data."""
         note = self.source.get("note")
         return [] if note is None else [str(note)]
 

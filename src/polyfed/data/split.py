@@ -26,7 +26,7 @@ class HeldOut(TypedDict):
 
 
 class ReadOptions(HeldOut):
-    """What every reader of rows can be told: also how many classes the labels have (None: as many as they show)."""
+    """What a reader of rows can be told: also how many classes there are (None: as many as the labels show)."""
 
     classes: int | None
 

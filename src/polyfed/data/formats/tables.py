@@ -75,6 +75,8 @@ def from_dataframe(
 
 
 class TableOptions(ReadOptions):
+    """What a reader of a table can be told: also which columns are features (None: all others)."""
+
     features: Sequence[str] | None
 
 
@@ -159,8 +161,8 @@ def _feature(column: Series, name: str, origin: str, where: RowName) -> np.ndarr
         raise PolyfedError(f"{origin}feature column {name!r} is not numeric{example}; encode it or drop it")
     values = column.to_numpy(dtype=np.float64, na_value=np.nan)
     for row in np.flatnonzero(~np.isfinite(values))[:1]:
-        found = "missing or NaN" if np.isnan(values[row]) else str(values[row])
-        raise PolyfedError(f"{origin}column {name!r} is {found} at {where(row)}, expected a finite number")
+        wrong = "missing or NaN" if np.isnan(values[row]) else str(values[row])
+        raise PolyfedError(f"{origin}column {name!r} is {wrong} at {where(row)}, expected a finite number")
     return values
 
 

@@ -37,5 +37,5 @@ def parsed(read: Callable[..., Value], files: Sequence[Path], *options: object) 
 
 
 def forget() -> None:
-    """Give the memory back."""
+    """Empty the cache."""
     _kept.clear()

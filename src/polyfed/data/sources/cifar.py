@@ -29,8 +29,8 @@ def cifar10(
 ) -> Federation:
     """CIFAR-10: 50,000 + 10,000 photographs of 32 x 32 x 3 bytes, 10 classes; `options` go to the partition.
 
-    `test` is "published" (the test batch's images, shared out to match each client's own labels) or the share of each
-    client's own rows that is held out, of all 60,000. `every`: take one image in so many.
+    `test` is "published" (the test batch's images, shared out to match each client's own labels) or a share: then all
+    60,000 images are shared out, and each client holds out that share of its own. `every` = n takes one image in n.
     """
     check_image_options(cifar10, partition, clients, options)
     files = [published_file(CIFAR_FOLDER, name) for name in CIFAR_BATCHES]

@@ -90,8 +90,8 @@ def thinned(images: Images, every: int) -> Images:
 def matching_test_rows(images: Images, rows: Rows, seed: int) -> Rows:
     """Rows of the test files for every client, in proportion to the labels of its training rows; each is used once.
 
-    A client with a share q of a class's training rows gets floor(q n) or one more of the class's n test rows, in the
-    mean q n. A client that would get none gets one row of its commonest class from the client that has most of them.
+    A client with a share q of a class's training rows gets floor(q n) or one more of the class's n test rows, on
+    average q n. A client that would get none gets one row of its commonest class from the client that has most of them.
     """
     counts = np.stack([np.bincount(images.y[own], minlength=images.classes) for own in rows])
     y = images.y[images.training :]
@@ -112,7 +112,7 @@ def matching_test_rows(images: Images, rows: Rows, seed: int) -> Rows:
 
 
 def _systematic(shares: np.ndarray, n: int, random: np.random.Generator) -> np.ndarray:
-    """Whole numbers that add up to n, each the floor or the ceiling of share * n, in the mean equal to it."""
+    """Whole numbers that add up to n, each the floor or the ceiling of share * n, and on average equal to it."""
     order = random.permutation(len(shares))
     bounds = np.floor(np.cumsum(shares[order]) * n + random.uniform()).astype(np.int64).clip(0, n)
     bounds[-1] = n
@@ -140,7 +140,7 @@ def whole(
     """(images, labels) pairs one after another in aligned memory; an error names the one of `files` with the labels."""
     for (x, y), file in zip(pairs, files, strict=True):
         if len(x) != len(y):
-            raise PolyfedError(f"{file}: has {len(y):,} labels for {len(x):,} images, expected as many")
+            raise PolyfedError(f"{file}: has {len(y):,} labels for {len(x):,} images, expected equal numbers")
         if not len(y):
             raise PolyfedError(f"{file}: has no labels")
         if x.shape[1:] != pairs[0][0].shape[1:]:

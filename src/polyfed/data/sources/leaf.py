@@ -17,7 +17,7 @@ from polyfed.core.errors import PolyfedError, suggestion
 from polyfed.data.federation import Federation
 from polyfed.data.option_checks import PathLike, existing_path, flag, integer
 from polyfed.data.sources.cache import parsed
-from polyfed.data.sources.characters import ALPHABET, outside, plain, tokens
+from polyfed.data.sources.characters import ALPHABET, foreign_note, plain, tokens
 from polyfed.data.sources.label_names import EMNIST
 from polyfed.data.sources.published import data_folder
 from polyfed.data.sources.rows import (
@@ -133,7 +133,7 @@ def _federate(
     source = {"name": name, **({} if path is None else {"path": str(path)}), "clients": clients, "min_rows": min_rows}
     source |= {**given, "validation": validation, "test": test, "seed": seed}
     if foreign:
-        source["note"] = outside(foreign)
+        source["note"] = foreign_note(foreign)
     return federation_of_rows(x, y, chosen, parts, classes=len(labels), label_names=labels, source=source)
 
 
@@ -190,7 +190,7 @@ def _users(file: Path) -> Iterator[tuple[str, dict[str, list[object]]]]:
             raise PolyfedError(f"{file}: there is no {key!r}, expected LEAF's users, num_samples and user_data")
     users, counts, data = content["users"], content["num_samples"], content["user_data"]
     if len(users) != len(counts):
-        raise PolyfedError(f"{file}: has {len(users)} users and {len(counts)} num_samples, expected as many")
+        raise PolyfedError(f"{file}: has {len(users)} users and {len(counts)} num_samples, expected equal numbers")
     for user in data.keys() - set(map(str, users)):
         raise PolyfedError(f"{file}: user_data has {user!r}, which is not one of its users")
     for user, count in zip(users, counts, strict=True):

@@ -56,8 +56,9 @@ def libsvm(
     """A LIBSVM file shared out over clients; `options` go to the partition.
 
     `name` is a file of the data folder's `libsvm`, `path` any other one. `features` is the width of the rows: by
-    default the published one where it is known, else the largest index. Two labels become -1 (the smaller) and +1,
-    more whole-numbered ones 0..C-1, any others are regression targets; `source["labels"]` tells which became which.
+    default the published one where it is known, else the largest index. Of two labels the smaller becomes -1 and the
+    other +1; three or more whole-numbered labels become 0..C-1; all else are regression targets. `source["labels"]`
+    tells which label became which.
     """
     check_options(
         f"libsvm with partition {partition!r}", options, option_names(libsvm)[0] | scheme_options(partition)[0], set()
@@ -171,7 +172,7 @@ def _uncommented(data: bytes) -> bytes:
 
 
 class _Tokens:
-    """The numbers of a file as they stand: where each begins and ends, in which line, beside which colons."""
+    """The numbers of a file as they stand in it: where each begins and ends, and in which line."""
 
     def __init__(self, path: Path, data: bytes) -> None:
         self.path, self.data = path, data

@@ -30,8 +30,8 @@ def mnist(
 ) -> Federation:
     """MNIST: 60,000 + 10,000 digits of 28 x 28 bytes, 10 classes; `options` go to the partition.
 
-    `test` is "published" (the test file's images, shared out to match each client's own labels) or the share of each
-    client's own rows that is held out, of all 70,000. `every`: take one image in so many.
+    `test` is "published" (the test file's images, shared out to match each client's own labels) or a share: then all
+    70,000 images are shared out, and each client holds out that share of its own. `every` = n takes one image in n.
     """
     check_image_options(mnist, partition, clients, options)
     images = read_images(standard_files("mnist"), DIGITS)
@@ -94,7 +94,7 @@ def mnist_by_writer(
     file = published_file("mnist", "qmnist-train-labels-idx2-int.gz")
     (labels,) = parsed(_writers, [file])
     if len(labels) != images.training:
-        raise PolyfedError(f"{file}: has {len(labels):,} rows for {images.training:,} images, expected as many")
+        raise PolyfedError(f"{file}: has {len(labels):,} rows for {images.training:,} images, expected equal numbers")
     for row in np.flatnonzero(labels[:, 0] != images.y[: images.training])[:1]:
         raise PolyfedError(f"{file}: row {row} (counted from 0) is a {labels[row, 0]}, but MNIST's is {images.y[row]}")
     groups = by_column(labels[:, 2])

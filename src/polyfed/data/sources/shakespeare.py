@@ -12,7 +12,7 @@ from polyfed.core.errors import PolyfedError
 from polyfed.data.federation import Federation
 from polyfed.data.option_checks import PathLike, choice, existing_path, fractions, integer
 from polyfed.data.sources.cache import parsed
-from polyfed.data.sources.characters import ALPHABET, outside, plain, tokens
+from polyfed.data.sources.characters import ALPHABET, foreign_note, plain, tokens
 from polyfed.data.sources.published import data_folder
 from polyfed.data.sources.rows import federation_of_rows, natural_clients, split_in_order
 
@@ -58,7 +58,7 @@ def shakespeare(
     given |= {"clients": clients, "min_rows": min_rows, "length": length, "stride": stride, "predict": predict}
     given |= {"validation": validation, "test": test, "seed": seed}
     if foreign:
-        given["note"] = outside(foreign)
+        given["note"] = foreign_note(foreign)
     return federation_of_rows(
         x,
         y,
