@@ -93,15 +93,15 @@ def test_nobody_is_left_without_a_test_row():
     images = Images(np.zeros((220, 1), np.uint8), np.concatenate([y, np.repeat([0, 1], 10)]).astype(np.int32), 200, 2)
     rows = [np.array([0, 100]), np.setdiff1d(np.arange(200), [0, 100])]
     for seed in range(20):
-        found = matching_test_rows(images, rows, seed)
-        assert len(found[0]) >= 1
-        np.testing.assert_array_equal(np.sort(np.concatenate(found)), np.arange(200, 220))
+        owned = matching_test_rows(images, rows, seed)
+        assert len(owned[0]) >= 1
+        np.testing.assert_array_equal(np.sort(np.concatenate(owned)), np.arange(200, 220))
     with pytest.raises(PolyfedError, match="too few rows for 30 clients; take fewer clients, or a share"):
         matching_test_rows(images, [np.array([i]) for i in range(30)], 0)
 
 
-def test_test_rows_are_in_the_mean_in_proportion_to_the_training_rows():
-    # Ten clients with a share of 1/10, 15 test rows: 1.5 each in the mean, 1 or 2 in every draw.
+def test_test_rows_are_on_average_in_proportion_to_the_training_rows():
+    # Ten clients with a share of 1/10, 15 test rows: 1.5 each on average, 1 or 2 in every draw.
     images = Images(np.zeros((115, 1), np.uint8), np.zeros(115, np.int32), 100, 1)
     rows = np.split(np.arange(100), 10)
     drawn = np.array([[len(own) for own in matching_test_rows(images, rows, seed)] for seed in range(400)])
