@@ -7,4 +7,5 @@ hugging_face.py  a split of a Hugging Face dataset
 npy.py           a folder of .npy files, read client by client
 storage.py       a saved federation: one safetensors file
 idx.py           IDX files, the format of MNIST
+failures.py      why a file could not be read
 """

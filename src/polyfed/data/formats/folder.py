@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
 
-from polyfed.core.errors import PolyfedError, suggestion
+from polyfed.core.errors import PolyfedError
 from polyfed.data.arrays import from_arrays
+from polyfed.data.formats.npz import read_arrays
 from polyfed.data.formats.tables import from_dataframe, read_table
 from polyfed.data.option_checks import PathLike, existing_path, text
-from polyfed.data.split import Pair, ReadOptions
+from polyfed.data.split import ReadOptions
 
 if TYPE_CHECKING:
     from polyfed.data.federation import Federation
@@ -58,7 +58,7 @@ def from_folder(
     if all(arrays):
         if features is not None:
             raise PolyfedError("features names columns of tables, but the folder has npz files")
-        pairs = {name: _read_npz(file, target) for name, file in by_name.items()}
+        pairs = {name: read_arrays(file, [("array", "x"), ("array", target)]) for name, file in by_name.items()}
         try:
             return from_arrays(cls, pairs, source=source, **options)
         except PolyfedError as error:
@@ -108,17 +108,3 @@ def _from_tables(
         row_name=row_name,
         **options,
     )
-
-
-def _read_npz(file: Path, target: str) -> Pair:
-    try:
-        with np.load(file, allow_pickle=False) as content:
-            for name in ("x", target):
-                if name not in content:
-                    raise PolyfedError(f"{file}: there is no array {name!r}{suggestion(name, content.files)}")
-            return content["x"], content[target]
-    except PolyfedError:
-        raise
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, AttributeError) as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
-        raise PolyfedError(f"{file}: cannot be read as an npz file of plain arrays ({reason})") from None

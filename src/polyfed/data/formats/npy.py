@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Unpack
 import numpy as np
 
 from polyfed.core.errors import PolyfedError
+from polyfed.data.formats.failures import reason
 from polyfed.data.option_checks import PathLike, existing_path
 from polyfed.data.split import HeldOut, Pair
 
@@ -27,8 +28,7 @@ class RowFile:
         except FileNotFoundError:
             raise PolyfedError(f"{path}: no such file; expected x.npy, y.npy and offsets.npy") from None
         except (OSError, ValueError, EOFError) as error:
-            reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
-            raise PolyfedError(f"{path}: cannot be read as an .npy file of plain numbers ({reason})") from None
+            raise PolyfedError(f"{path}: cannot be read as an .npy file of plain numbers ({reason(error)})") from None
         if not isinstance(array, np.memmap) or not array.ndim or not array.flags.c_contiguous:
             raise PolyfedError(f"{path}: expected one array in C order, with an axis of rows")
         self.path, self.dtype, self._start = path, array.dtype, int(array.offset)

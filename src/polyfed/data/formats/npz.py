@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
 
 from polyfed.core.errors import PolyfedError, suggestion
 from polyfed.data.arrays import from_owned_rows
+from polyfed.data.formats.failures import reason
 from polyfed.data.option_checks import PathLike, existing_path, text
 from polyfed.data.split import ReadOptions
 
@@ -23,22 +25,26 @@ def from_npz(
     """See `Federation.from_npz`."""
     file = existing_path("path", path)
     keys = {"client": text("client", client), "target": text("target", target), "features": text("features", features)}
-    try:
-        with file.open("rb") as handle:
-            content = np.load(handle, allow_pickle=False)
-            if not isinstance(content, Mapping):
-                raise PolyfedError(f"{file}: a single array, expected an npz file with several")
-            for role, key in keys.items():
-                if key not in content:
-                    raise PolyfedError(f"{file}: there is no {role} array {key!r}{suggestion(key, map(str, content))}")
-            owner, y, x = (content[key] for key in keys.values())
-    except PolyfedError:
-        raise
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, AttributeError) as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
-        raise PolyfedError(f"{file}: cannot be read as an npz file of plain arrays ({reason})") from None
+    owner, y, x = read_arrays(file, [(f"{role} array", key) for role, key in keys.items()])
     source: dict[str, object] = {"name": "npz", "path": str(path), **keys, **options}
     try:
         return from_owned_rows(cls, owner, x, y, source=source, **options)
     except PolyfedError as error:
         raise PolyfedError(f"{file}: {error}") from None
+
+
+def read_arrays(file: Path, wanted: Sequence[tuple[str, str]]) -> list[np.ndarray]:
+    """Arrays of an npz file, wanted as (what to call it in an error, its name in the file)."""
+    try:
+        with file.open("rb") as handle:
+            content = np.load(handle, allow_pickle=False)
+            if not isinstance(content, Mapping):
+                raise PolyfedError(f"{file}: a single array, expected an npz file with several")
+            for what, name in wanted:
+                if name not in content:
+                    raise PolyfedError(f"{file}: there is no {what} {name!r}{suggestion(name, map(str, content))}")
+            return [content[name] for _, name in wanted]
+    except PolyfedError:
+        raise
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, AttributeError) as error:
+        raise PolyfedError(f"{file}: cannot be read as an npz file of plain arrays ({reason(error)})") from None

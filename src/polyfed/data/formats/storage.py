@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from polyfed.core.errors import PolyfedError
+from polyfed.data.formats.failures import reason
 from polyfed.data.option_checks import PathLike, existing_path
 from polyfed.data.split import PARTS, Split
 
@@ -80,8 +81,7 @@ def load(cls: type[Federation], path: PathLike) -> Federation:
         message = str(error)
         raise PolyfedError(message if message.startswith(str(file)) else f"{file}: {message}") from None
     except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
-        raise PolyfedError(f"{file}: cannot be read as a saved federation ({reason})") from None
+        raise PolyfedError(f"{file}: cannot be read as a saved federation ({reason(error)})") from None
 
 
 def _rebuild(cls: type[Federation], header: dict[str, Any], tensors: dict[str, np.ndarray]) -> Federation:

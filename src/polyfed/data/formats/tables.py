@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack
 import numpy as np
 
 from polyfed.core.errors import PolyfedError, suggestion
+from polyfed.data.formats.failures import reason
 from polyfed.data.labels import encode
 from polyfed.data.option_checks import PathLike, existing_path, fractions, integer, text
 from polyfed.data.split import PARTS, ReadOptions, Split, split_rows
@@ -108,8 +109,7 @@ def read_table(path: Path, kind: str, text_columns: Sequence[str] = ()) -> DataF
             return pd.read_csv(path, dtype=dict.fromkeys(text_columns, "str"))
         return pd.read_parquet(path)
     except (OSError, ValueError) as error:  # pandas' and pyarrow's parse errors are ValueErrors
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
-        raise PolyfedError(f"{path}: cannot be read as a {kind} table ({reason})") from None
+        raise PolyfedError(f"{path}: cannot be read as a {kind} table ({reason(error)})") from None
 
 
 def _columns(df: DataFrame, client: str, target: str, features: Sequence[str] | None, origin: str) -> list[str]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from polyfed.core.errors import PolyfedError, suggestion
 from polyfed.data.federation import Federation
+from polyfed.data.formats.failures import reason
 from polyfed.data.option_checks import PathLike, existing_path, text
 from polyfed.data.split import ReadOptions
 
@@ -62,5 +63,4 @@ def _read(function: str, *arguments: str) -> Any:
     try:
         return getattr(datasets, function)(*arguments)
     except Exception as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
-        raise PolyfedError(f"{arguments[0]}: the package datasets cannot read it ({reason})") from None
+        raise PolyfedError(f"{arguments[0]}: the package datasets cannot read it ({reason(error)})") from None
