@@ -161,7 +161,7 @@ def _apply(scheme: str, y: np.ndarray, clients: int, seed: int, options: Mapping
 
 
 def _apportion(counts: np.ndarray, clients: int, k: int) -> np.ndarray:
-    """Shares per class: at least 1, at most min(clients, rows), in sum clients * k, in proportion to the rows."""
+    """Shares per class: at least 1, at most min(clients, rows), clients * k in all, in proportion to the rows."""
     limits = np.minimum(clients, counts)
     if limits.sum() < clients * k:
         raise PolyfedError(
@@ -180,7 +180,7 @@ def _apportion(counts: np.ndarray, clients: int, k: int) -> np.ndarray:
 
 
 def _level(owned: list[np.ndarray], min_size: int) -> list[np.ndarray]:
-    """Move single rows from the largest client of the moment until everybody has min_size rows."""
+    """Move single rows from whichever client is the largest until everybody has min_size rows."""
     sizes = [len(rows) for rows in owned]
     donors = [(-size, client) for client, size in enumerate(sizes)]
     heapq.heapify(donors)

@@ -234,7 +234,7 @@ def test_writers_are_the_clients_of_mnist_by_writer(small, monkeypatch):
     assert set(few) < set(more)
     assert (len(few), len(more), list(more)) == (4, 9, sorted(more))
     assert data.load("mnist_by_writer", clients=4, seed=4).clients != few
-    with pytest.raises(PolyfedError, match="has 20 writers with at least 2 rows, expected clients = 21 or more"):
+    with pytest.raises(PolyfedError, match="has 20 writers with at least 2 rows, expected at least clients = 21"):
         data.load("mnist_by_writer", clients=21)
     with pytest.raises(PolyfedError, match="none of its 20 writers has 700 rows, as min_rows asks for"):
         data.load("mnist_by_writer", min_rows=700)

@@ -1,4 +1,4 @@
-"""A federation from a split of a Hugging Face dataset that is at hand; the package `datasets` is not needed for it."""
+"""A federation from a split of a Hugging Face dataset that is already loaded."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def from_huggingface(
 
 
 def _declared(dataset: HuggingFaceSplit, column: str) -> object:
-    """What the dataset says about a column; None: nothing."""
+    """What the dataset declares about a column, if anything."""
     return (getattr(dataset, "features", None) or {}).get(column)
 
 

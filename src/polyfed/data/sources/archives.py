@@ -74,7 +74,7 @@ def _chosen(entries: Sequence[Entry], archive: Path, wanted: Container[str]) -> 
             continue
         if name in chosen or not entry.plain or entry.size > LARGEST:
             raise PolyfedError(
-                f"{archive}: {entry.path} is there twice, no plain file or too large, expected a data file"
+                f"{archive}: {entry.path} is there twice, not a plain file or too large, expected a data file"
             )
         chosen[name] = entry
     return chosen

@@ -1,4 +1,4 @@
-"""The published datasets: their files in the data folder, where they come from, what they weigh, their licence.
+"""The published datasets: their files in the data folder, where they come from, their sizes and licences.
 
 Only hosts of the datasets' own authors and the mirrors that they are commonly fetched from are named here.
 """

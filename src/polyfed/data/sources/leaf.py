@@ -215,7 +215,7 @@ def _images(x: list[object], y: list[object], what: str) -> tuple[np.ndarray, np
     if pixels.shape[1:] != (784,):
         raise PolyfedError(f"{what} has images of shape {pixels.shape[1:]}, expected 784 numbers each")
     if not (pixels.min() >= 0 and pixels.max() <= 1):
-        raise PolyfedError(f"{what} has pixels outside [0, 1], or that are no numbers")
+        raise PolyfedError(f"{what} has pixels outside [0, 1], or that are not numbers")
     if labels.dtype.kind != "i" or labels.ndim != 1 or labels.min() < 0 or labels.max() >= len(LABELS):
         raise PolyfedError(f"{what} has labels other than whole numbers from 0 to {len(LABELS) - 1}")
     scaled = pixels * 255

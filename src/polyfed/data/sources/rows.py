@@ -76,7 +76,7 @@ def natural_clients(
     integer("clients", clients, 1)
     if clients > len(enough):
         raise PolyfedError(
-            f"{where}: has {len(enough)} {what} with at least {min_rows} rows, expected clients = {clients} or more"
+            f"{where}: has {len(enough)} {what} with at least {min_rows} rows, expected at least clients = {clients}"
         )
     drawn = stream(seed, "clients").permutation(len(enough))[:clients]
     return [enough[i] for i in np.sort(drawn)]
