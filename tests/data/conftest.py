@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gzip
 import struct
 import subprocess
@@ -24,6 +25,7 @@ def published(tmp_path_factory) -> Callable[[str], Path]:
         pytest.skip("the published datasets are not beside the repository (no ../shared/data/unpack)")
     folder = tmp_path_factory.mktemp("published")
 
+    @functools.cache
     def unpacked(name: str) -> Path:
         subprocess.run([sys.executable, str(SHARED / "unpack"), str(folder), name], check=True)
         return folder
@@ -32,7 +34,7 @@ def published(tmp_path_factory) -> Callable[[str], Path]:
 
 
 @pytest.fixture(autouse=True)
-def _nothing_read_before():
+def _empty_cache():
     cache.forget()
 
 

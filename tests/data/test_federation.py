@@ -73,7 +73,7 @@ def test_given_splits_are_kept_as_they_are():
             np.testing.assert_array_equal(federation.split(part).of(i)[1], y)
 
 
-def one(y, **options) -> Federation:
+def single_client(y, **options) -> Federation:
     return Federation.from_arrays([(np.ones((len(y), 2)), y)], validation=0, test=0, **options)
 
 
@@ -97,14 +97,14 @@ def test_text_labels_are_numbered_in_sorted_order_over_all_clients():
     ],
 )
 def test_the_type_of_the_target_decides_between_classes_and_regression(y, classes, dtype, values):
-    federation = one(y)
+    federation = single_client(y)
     assert federation.classes == classes
     assert federation.train.y.dtype == dtype
     assert federation.train.y.tolist() == values
 
 
 def test_given_classes_are_kept_and_accept_whole_floating_point_labels():
-    federation = one([0.0, 2.0], classes=5)
+    federation = single_client([0.0, 2.0], classes=5)
     assert (federation.classes, federation.train.y.dtype, federation.train.y.tolist()) == (5, np.int32, [0, 2])
 
 

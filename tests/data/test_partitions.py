@@ -10,10 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from polyfed.core.errors import PolyfedError
-from polyfed.data import fedbc_classes
-from polyfed.data import partitions as partition
-from polyfed.data.partitions import by_column, classes_per_client, contiguous, dirichlet, iid, shards
+from polyfed.data import fedbc_classes, partition
 from polyfed.data.power_law import EXPONENTS, geometric_sizes, power_law
+from polyfed.data.schemes import by_column, classes_per_client, contiguous, dirichlet, iid, shards
 
 MNIST = np.array([6903, 7877, 6990, 7141, 6824, 6313, 6876, 7293, 6825, 6958])  # train and test together
 CIFAR10 = np.full(10, 6000)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from matplotlib.collections import PathCollection
+from matplotlib.patches import Rectangle
 
 import polyfed.data as data
 from polyfed.core.errors import PolyfedError
@@ -19,14 +21,14 @@ def federation(clients: int = 3, classes: int = 4, rows: int = 20) -> Federation
 
 def test_labels_are_counted_over_all_splits_by_hand():
     x = np.ones((4, 2))
-    found = Federation.from_arrays(
+    pair = Federation.from_arrays(
         {
             "a": {"train": (x, [0, 0, 2, 0]), "test": (x[:1], [2])},
             "b": {"train": (x, [1, 1, 1, 1]), "test": (x[:2], [1, 0])},
         },
         classes=4,
     )
-    counts, names = label_counts(found)
+    counts, names = label_counts(pair)
     assert counts is not None
     np.testing.assert_array_equal(counts, [[3, 0, 2, 0], [1, 5, 0, 0]])
     assert names == ("0", "1", "2", "3")
@@ -60,20 +62,23 @@ def test_few_clients_are_circles_with_areas_in_proportion_to_their_rows():
     y = [0] * 80 + [1] * 20
     drawn = figure(Federation.from_arrays({"a": (x, y), "b": (x[:40], [1] * 40)}, validation=0, test=0))
     (points,) = drawn.axes[2].collections
-    assert points.get_offsets().tolist() == [[0, 0], [0, 1], [1, 1]]  # the largest client first
+    assert isinstance(points, PathCollection)
+    assert np.asarray(points.get_offsets()).tolist() == [[0, 0], [0, 1], [1, 1]]  # the largest client first
     sizes = points.get_sizes()
     np.testing.assert_allclose(sizes / sizes[0], [1, 0.25, 0.5])
     assert [tick.get_text() for tick in drawn.axes[2].get_xticklabels()] == ["a", "b"]
 
 
 def test_many_clients_are_a_map_of_shares_of_a_sample():
-    found = federation(clients=150, rows=30)
-    drawn = figure(found)
+    many = federation(clients=150, rows=30)
+    drawn = figure(many)
     (image,) = drawn.axes[2].images
-    shares = np.ma.filled(image.get_array(), 0)
+    drawn_shares = image.get_array()
+    assert drawn_shares is not None
+    shares = np.ma.filled(drawn_shares, 0)
     assert shares.shape == (4, MOST_CLIENTS)
     np.testing.assert_allclose(shares.sum(axis=0), 1)
-    counts, _ = label_counts(found)
+    counts, _ = label_counts(many)
     assert counts is not None
     largest, smallest = counts[149] / counts[149].sum(), counts[0] / counts[0].sum()
     np.testing.assert_allclose(shares[:, 0], largest)
@@ -82,9 +87,9 @@ def test_many_clients_are_a_map_of_shares_of_a_sample():
 
 
 def test_regression_shows_sizes_alone(tmp_path):
-    drawn = figure(data.load("sines", groups=[2, 3], test_points=5))
+    drawn = figure(data.sines(groups=[2, 3], test_points=5))
     assert len(drawn.axes) == 1
-    heights = [patch.get_height() for patch in drawn.axes[0].patches]
+    heights = [patch.get_height() for patch in drawn.axes[0].patches if isinstance(patch, Rectangle)]
     assert heights == [50] * 5 + [5] * 5
 
 

@@ -14,7 +14,7 @@ from polyfed.core.errors import PolyfedError
 from polyfed.data.split import PARTS
 
 
-def same(population: pf.Population, federation: pf.Federation) -> None:
+def assert_same_rows(population: pf.Population, federation: pf.Federation) -> None:
     assert tuple(population.clients) == federation.clients
     for part in PARTS:
         a, b = population.split(part), federation.split(part)
@@ -31,8 +31,8 @@ def test_synthetic_rows_are_the_same_on_demand_and_in_memory() -> None:
         federation, population = data.synthetic(**options), data.load("synthetic", on_demand=True, **options)
         assert isinstance(federation, pf.Federation)
         assert isinstance(population, pf.Population)
-        same(population, federation)
-        same(pf.Population.of(federation), population.select(range(5)))
+        assert_same_rows(population, federation)
+        assert_same_rows(pf.Population.of(federation), population.select(range(5)))
 
 
 def test_a_folder_of_npy_files_is_split_like_arrays_and_read_client_by_client(tmp_path: Path) -> None:
@@ -44,7 +44,7 @@ def test_a_folder_of_npy_files_is_split_like_arrays_and_read_client_by_client(tm
     pairs = [(x[a:b], y[a:b]) for a, b in pairwise(offsets)]
     population = data.load("npy", path=str(tmp_path), seed=3)
     assert isinstance(population, pf.Population)
-    same(population, pf.Federation.from_arrays(pairs, seed=3, classes=4))
+    assert_same_rows(population, pf.Federation.from_arrays(pairs, seed=3, classes=4))
     assert population.classes == 4
     (tmp_path / "clients.txt").write_text("a\nb\nc\n")
     assert pf.Population.from_npy(tmp_path).index("c") == 2

@@ -116,6 +116,7 @@ def _sources() -> dict[str, dict[str, Any]]:
     """A row per source."""
     from polyfed.data import sources
     from polyfed.data.sources.catalogue import DATASETS, EMBEDDED
+    from polyfed.data.sources.published import data_folder
 
     rows: dict[str, dict[str, Any]] = {}
     for name, (what, _) in sources().items():
@@ -123,8 +124,8 @@ def _sources() -> dict[str, dict[str, Any]]:
         row |= {"state": "embedded" if name in EMBEDDED else "your files", "licence": EMBEDDED.get(name, "yours")}
         if name in DATASETS:
             dataset = DATASETS[name]
-            missing = dataset.missing()
-            row |= {"there": not missing, "state": dataset.state(), "licence": dataset.licence, "missing": missing}
+            missing, state = dataset.missing(data_folder()), dataset.state(data_folder())
+            row |= {"there": not missing, "state": state, "licence": dataset.licence, "missing": missing}
             row["megabytes"] = round(dataset.size / 1e6, 1) or None
         rows[name] = row
     return rows

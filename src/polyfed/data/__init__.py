@@ -1,29 +1,31 @@
-"""Data: federations, partitions, and the sources that a config or `load` can name.
+"""Data: federations, populations, and the sources that a config or `load` can name.
 
-federation.py  Federation and Split          arrays.py, tables.py, folder.py  own data
-population.py  Population: rows on demand    npy.py                           own data of many clients
-partition.py   sharing rows out over clients  storage.py                       the saved file
-power_law.py   FedBC's partition              summary.py                       sizes, skew and shift
-synthetic.py, quadratics.py, sines.py, digits.py                               embedded sources
-published.py   the data folder               catalogue.py, fetch.py           what can be downloaded to it
-mnist.py, cifar.py, libsvm.py, shakespeare.py, leaf.py                         published files in the data folder
-images.py, gather.py, idx.py, characters.py, cache.py                          what those share
-npz.py, hugging_face.py                                                        own data with a client column
-picture.py     who has which labels, as a figure
+What a run computes on
+  federation.py     Federation: every client's rows, in memory
+  population.py     Population: clients whose rows are read or made on request
+  split.py          Split: the rows of one part; how rows are shared out over train, validation and test
+  registry.py       sources and load: every source by name
+  partitions.py     partition: labelled arrays, shared out over clients
+  schemes.py        the schemes that do it: iid, contiguous, shards, dirichlet, ...
+  power_law.py      one more scheme, FedBC's
+  summary.py        sizes, label skew and feature shift
+  picture.py        who has which labels, as a figure
+  arrays.py         own data in memory: checks, one flat copy, labels
+  labels.py         targets: classes or real numbers
+  names.py, seeds.py, option_checks.py  clients' names, random streams, checks of options
+
+formats/            what reads a file: tables, folders, npz, npy, IDX, a saved federation
+sources/            what makes or fetches a dataset: embedded ones, published ones, downloads
 """
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
-from typing import Any
-
-from polyfed.data.federation import Federation, Split
-from polyfed.data.options import check_options, choice, option_names
+from polyfed.data.federation import Federation
 from polyfed.data.partitions import partition
 from polyfed.data.picture import picture
 from polyfed.data.population import Population
 from polyfed.data.power_law import fedbc_classes
+from polyfed.data.registry import load, sources
 from polyfed.data.sources.cifar import cifar10
 from polyfed.data.sources.digits import digits
 from polyfed.data.sources.hugging_face import huggingface
@@ -34,6 +36,7 @@ from polyfed.data.sources.quadratics import quadratics
 from polyfed.data.sources.shakespeare import shakespeare
 from polyfed.data.sources.sines import sines
 from polyfed.data.sources.synthetic import synthetic
+from polyfed.data.split import Split
 
 __all__ = [
     "Federation",
@@ -59,42 +62,3 @@ __all__ = [
     "sources",
     "synthetic",
 ]
-
-
-def sources() -> dict[str, tuple[str, Callable[..., Federation | Population]]]:
-    """Every source by name: (what it is, the function that makes it)."""
-    return {
-        "synthetic": ("synthetic(alpha, beta) of Li et al.: clients' models and inputs drift apart", synthetic),
-        "quadratics": ("quadratics with chosen spectra and optima, as least squares", quadratics),
-        "sines": ("the sine regression tasks of FLIX: groups of clients that share a function", sines),
-        "digits": ("scikit-learn's 8 x 8 digits, shared out by any partition", digits),
-        "mnist": ("MNIST's handwritten digits, shared out by any partition", mnist),
-        "mnist_by_writer": ("MNIST's digits by the 539 people who wrote them", mnist_by_writer),
-        "fashion_mnist": ("Fashion-MNIST's pieces of clothing, shared out by any partition", fashion_mnist),
-        "emnist": ("EMNIST's handwritten digits and letters, shared out by any partition", emnist),
-        "femnist": ("LEAF's FEMNIST: handwritten digits and letters by the writer", femnist),
-        "cifar10": ("CIFAR-10's photographs, shared out by any partition", cifar10),
-        "shakespeare": ("the speaking roles of Shakespeare's plays: predict the next character", shakespeare),
-        "shakespeare_leaf": ("LEAF's Shakespeare: the same task from its json files", shakespeare_leaf),
-        "libsvm": ("a LIBSVM file (mushrooms, a6a, w8a, ... or your own), shared out by any partition", libsvm),
-        "csv": ("a CSV file with a client column", Federation.from_csv),
-        "parquet": ("a Parquet file with a client column", Federation.from_parquet),
-        "folder": ("a folder with one CSV, Parquet or npz file per client", Federation.from_folder),
-        "npz": ("an npz file with an array of client names", Federation.from_npz),
-        "npy": (
-            "a folder with x.npy, y.npy and offsets.npy, of which only the rows in use are read",
-            Population.from_npy,
-        ),
-        "huggingface": ("a Hugging Face dataset with a client column", huggingface),
-        "federation": ("a federation that was saved to a file", Federation.load),
-    }
-
-
-def load(name: str, /, **options: Any) -> Federation | Population:
-    """The federation of a named source; an unknown name or option is refused with the nearest known one."""
-    function = sources()[choice("data source", name, sources())][1]
-    known, required = option_names(function)
-    if any(p.kind is p.VAR_KEYWORD for p in inspect.signature(function).parameters.values()):
-        known |= options.keys()  # options of the partition, which such a source checks itself
-    check_options(f"data source {name!r}", options, known, required)
-    return function(**options)

@@ -1,32 +1,39 @@
-"""Federations from arrays: checks of every client, one flat copy, labels, splits."""
+"""A federation from arrays: every client is checked, the rows are copied once, labelled and split."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from polyfed.core.aligned import take
 from polyfed.core.errors import PolyfedError, suggestion
-from polyfed.data.federation import Federation, Split
 from polyfed.data.labels import as_targets, encode
-from polyfed.data.options import fractions, integer
-from polyfed.data.seeds import client_names
-from polyfed.data.split import PARTS, offsets_of, split_rows
+from polyfed.data.names import ClientNames
+from polyfed.data.option_checks import fractions, integer
+from polyfed.data.schemes import by_column
+from polyfed.data.split import PARTS, Pair, ReadOptions, Split, offsets_of, split_rows
+
+if TYPE_CHECKING:
+    from polyfed.data.federation import Federation
+
+ClientRows = Sequence[ArrayLike] | Mapping[str, Sequence[ArrayLike] | None]
+"""(X, y), or {"train": (X, y), "validation": ..., "test": ...}."""
 
 
 def from_arrays(
-    clients: Sequence[Any] | Mapping[str, Any],
+    cls: type[Federation],
+    clients: Sequence[ClientRows] | Mapping[str, ClientRows],
     *,
     names: Sequence[str] | None = None,
     validation: float = 0.1,
     test: float = 0.2,
     classes: int | None = None,
-    columns: Mapping[str, Any] | None = None,
+    columns: Mapping[str, ArrayLike] | None = None,
     seed: int = 0,
-    source: dict[str, Any] | None = None,
-    feature_names: Sequence[str] | None = None,
+    source: dict[str, object] | None = None,
 ) -> Federation:
     """See `Federation.from_arrays`."""
     validation, test = fractions(validation, test)
@@ -61,20 +68,46 @@ def from_arrays(
     train, held_validation, held_test = (
         Split(take(x, rows[p][0]), take(encoded, rows[p][0]), rows[p][1]) for p in PARTS
     )
-    return Federation(
+    return cls(
         clients=tuple(names),
         train=train,
         validation=held_validation,
         test=held_test,
         classes=count,
         label_names=label_names,
-        feature_names=tuple(feature_names) if feature_names is not None else None,
         columns={name: _column(name, values, len(names)) for name, values in (columns or {}).items()},
         source=source if source is not None else {"name": "arrays"},
     )
 
 
-def _named(clients: Any, names: Sequence[str] | None) -> tuple[list[str], list[Any]]:
+def from_owned_rows(
+    cls: type[Federation],
+    owner: np.ndarray,
+    x: np.ndarray,
+    y: np.ndarray,
+    *,
+    source: dict[str, object],
+    **options: Unpack[ReadOptions],
+) -> Federation:
+    """The federation of rows that lie together, each with the name or number of the client that owns it."""
+    for name, array in (("client", owner), ("target", y), ("features", x)):
+        if array.ndim < 1 or len(array) != len(owner):
+            amount = f"{len(array)} entries" if array.ndim else "a single value"
+            raise PolyfedError(f"the {name} array has {amount}, expected one for each of {owner.size} rows")
+    if owner.ndim != 1 or owner.dtype.kind not in "iuUSb":
+        raise PolyfedError(
+            f"the client array has shape {owner.shape} and type {owner.dtype}, expected a name or a number per row"
+        )
+    if not len(owner):
+        raise PolyfedError("there are no rows")
+    groups = by_column(np.char.decode(owner) if owner.dtype.kind == "S" else owner)
+    flat = x.reshape(len(x), 1) if x.ndim == 1 else x
+    return from_arrays(cls, {name: (flat[rows], y[rows]) for name, rows in groups.items()}, source=source, **options)
+
+
+def _named(
+    clients: Sequence[ClientRows] | Mapping[str, ClientRows], names: Sequence[str] | None
+) -> tuple[list[str], list[ClientRows]]:
     if isinstance(clients, Mapping):
         if names is not None:
             raise PolyfedError("names cannot be given beside a mapping of clients, whose keys are the names")
@@ -83,7 +116,7 @@ def _named(clients: Any, names: Sequence[str] | None) -> tuple[list[str], list[A
         if not isinstance(clients, Sequence):
             raise PolyfedError(f"clients must be a list or a mapping of (X, y) pairs, found {type(clients).__name__}")
         entries = list(clients)
-        names = list(client_names(len(entries))) if names is None else [str(name) for name in names]
+        names = list(ClientNames(len(entries))) if names is None else [str(name) for name in names]
     if not entries:
         raise PolyfedError("a federation needs at least one client, found none")
     if len(names) != len(entries):
@@ -91,7 +124,7 @@ def _named(clients: Any, names: Sequence[str] | None) -> tuple[list[str], list[A
     return names, entries
 
 
-def _part(entry: Any, part: str, name: str) -> Any:
+def _part(entry: ClientRows, part: str, name: str) -> Sequence[ArrayLike] | None:
     if not isinstance(entry, Mapping):
         return entry
     for key in entry:
@@ -102,21 +135,21 @@ def _part(entry: Any, part: str, name: str) -> Any:
     return entry.get(part)
 
 
-def as_pair(pair: Any, name: str, part: str) -> tuple[np.ndarray, np.ndarray]:
+def as_pair(pair: object, name: str, part: str) -> Pair:
     """A client's rows of a part as (X, y), checked."""
     what = f"client {name!r}" + ("" if part == "rows" else f", {part}")
     if not isinstance(pair, tuple | list) or len(pair) != 2:
         raise PolyfedError(f"{what} must be a pair (X, y), found {type(pair).__name__}")
     x, y = _features(pair[0], f"X of {what}"), as_targets(pair[1], f"y of {what}")
     if len(x) != len(y):
-        raise PolyfedError(f"{what} has {len(x)} rows in X and {len(y)} in y, expected as many")
+        raise PolyfedError(f"{what} has {len(x)} rows in X and {len(y)} in y, expected equal numbers")
     return x, y
 
 
-def _features(x: Any, what: str) -> np.ndarray:
+def _features(values: object, what: str) -> np.ndarray:
     """Images (uint8) and floating point stay, other integers (token ids) become int32, booleans float64."""
     try:
-        x = np.asarray(x)
+        x = np.asarray(values)
     except ValueError:
         raise PolyfedError(f"{what} is ragged, expected an array of shape (rows, features)") from None
     if x.ndim < 2:
@@ -136,19 +169,17 @@ def _features(x: Any, what: str) -> np.ndarray:
     return x.astype(np.int32)
 
 
-def _stack(
-    pairs: list[tuple[np.ndarray, np.ndarray] | None], owners: list[tuple[str, str]]
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _stack(pairs: list[Pair | None], owners: list[tuple[str, str]]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """One flat (x, y, offsets) of all the pairs, which must agree in shape; a None counts as no rows."""
     first, (x_like, y_like) = next((i, pair) for i, pair in enumerate(pairs) if pair is not None)
     for pair, (name, part) in zip(pairs, owners, strict=True):
         if pair is None:
             continue
-        for letter, found, like in (("X", pair[0], x_like), ("y", pair[1], y_like)):
-            if found.shape[1:] != like.shape[1:]:
+        for letter, array, like in (("X", pair[0], x_like), ("y", pair[1], y_like)):
+            if array.shape[1:] != like.shape[1:]:
                 raise PolyfedError(
                     f"{letter} of client {name!r}{'' if part == 'rows' else f', {part},'} has rows of shape "
-                    f"{found.shape[1:]}, expected {like.shape[1:]} as in client {owners[first][0]!r}"
+                    f"{array.shape[1:]}, expected {like.shape[1:]} as in client {owners[first][0]!r}"
                 )
     filled = [pair for pair in pairs if pair is not None]
     text = [pair[1].dtype.kind in "U" for pair in filled]
@@ -181,10 +212,10 @@ def _check_given(names: Sequence[str], sizes: dict[str, np.ndarray]) -> None:
             raise PolyfedError(f"client {names[client]!r} has no test rows while others have, expected at least one")
 
 
-def _column(name: str, values: Any, clients: int) -> np.ndarray:
-    values = np.asarray(values)
-    if values.shape != (clients,):
+def _column(name: str, values: ArrayLike, clients: int) -> np.ndarray:
+    column = np.asarray(values)
+    if column.shape != (clients,):
         raise PolyfedError(
-            f"column {name!r} has shape {values.shape}, expected one value for each of {clients} clients"
+            f"column {name!r} has shape {column.shape}, expected one value for each of {clients} clients"
         )
-    return values if values.dtype.kind in "biuf" else values.astype(np.str_)
+    return column if column.dtype.kind in "biuf" else column.astype(np.str_)

@@ -1,64 +1,28 @@
-"""A federation: every client's rows, flat, with offsets, apart for train, validation and test."""
+"""A federation: every client's training, validation and test rows, each part in flat arrays with offsets."""
 
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from polyfed.core.errors import PolyfedError, suggestion
-from polyfed.data.split import PARTS
+from polyfed.data.arrays import ClientRows, from_arrays
+from polyfed.data.formats.folder import from_folder
+from polyfed.data.formats.hugging_face import HuggingFaceSplit, from_huggingface
+from polyfed.data.formats.npz import from_npz
+from polyfed.data.formats.storage import load, save
+from polyfed.data.formats.tables import TableOptions, from_dataframe, from_table_file
+from polyfed.data.option_checks import PathLike
+from polyfed.data.split import PARTS, Pair, ReadOptions, Split
+from polyfed.data.summary import FederationSummary, summarize
 
 if TYPE_CHECKING:
     import pandas
-
-    from polyfed.data.summary import FederationSummary
-
-PathLike = str | os.PathLike[str]
-
-
-@dataclass(frozen=True, eq=False)
-class Split:
-    """The rows of one part of all clients, one client after another: client i owns rows offsets[i]:offsets[i+1]."""
-
-    x: np.ndarray  # (rows, *features)
-    y: np.ndarray  # (rows,) or (rows, k)
-    offsets: np.ndarray  # (clients + 1,), int64
-
-    def __post_init__(self) -> None:
-        offsets = self.offsets
-        if offsets.ndim != 1 or offsets.dtype != np.int64 or len(offsets) < 1 or offsets[0] != 0:
-            raise PolyfedError("offsets must be a one-dimensional int64 array that starts with 0")
-        if (np.diff(offsets) < 0).any() or not offsets[-1] == len(self.x) == len(self.y):
-            raise PolyfedError(
-                f"offsets must grow to the number of rows, found a last offset of {offsets[-1]} "
-                f"for {len(self.x)} rows of x and {len(self.y)} of y"
-            )
-
-    @property
-    def sizes(self) -> np.ndarray:
-        """Rows per client."""
-        return np.diff(self.offsets)
-
-    @property
-    def rows(self) -> int:
-        """The rows of all clients together."""
-        return len(self.y)
-
-    def of(self, client: int) -> tuple[np.ndarray, np.ndarray]:
-        """(x, y) of one client, as views."""
-        rows = slice(self.offsets[client], self.offsets[client + 1])
-        return self.x[rows], self.y[rows]
-
-    def select(self, clients: Sequence[int] | np.ndarray) -> Split:
-        """The rows of these clients, in this order."""
-        rows = [np.arange(self.offsets[i], self.offsets[i + 1]) for i in clients]
-        flat = np.concatenate([np.zeros(0, np.int64), *rows])
-        return Split(self.x[flat], self.y[flat], np.cumsum([0, *map(len, rows)], dtype=np.int64))
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +40,7 @@ class Federation:
     label_names: tuple[str, ...] | None = None
     feature_names: tuple[str, ...] | None = None
     columns: dict[str, np.ndarray] = field(default_factory=dict)  # facts, one value per client
-    source: dict[str, Any] = field(default_factory=dict)  # where it came from, JSON-able
+    source: dict[str, object] = field(default_factory=dict)  # where it came from, JSON-able
 
     def __post_init__(self) -> None:
         if not self.clients:
@@ -117,7 +81,7 @@ class Federation:
 
     @property
     def like(self) -> Split:
-        """No rows, in the shape and type of all."""
+        """A split without rows, in the shape and type of the others."""
         return Split(self.train.x[:0], self.train.y[:0], np.zeros(1, np.int64))
 
     @property
@@ -126,7 +90,7 @@ class Federation:
         return self.train.y.ravel()[:1000]
 
     def label_values(self) -> np.ndarray:
-        """The different targets that there are, in ascending order."""
+        """The distinct targets, in ascending order."""
         return np.unique(np.concatenate([np.unique(self.split(part).y) for part in PARTS]))
 
     def index(self, name: str) -> int:
@@ -141,7 +105,7 @@ class Federation:
             raise PolyfedError(f"there is no split {name!r}{suggestion(str(name), PARTS)}")
         return getattr(self, name)
 
-    def read(self, client: int) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    def read(self, client: int) -> dict[str, Pair]:
         """One client's rows in every part."""
         return {part: self.split(part).of(client) for part in PARTS}
 
@@ -162,7 +126,7 @@ class Federation:
 
     @property
     def notes(self) -> list[str]:
-        """What a reader should know of the data: which label became which, where a file is not as published."""
+        """What a reader should know: how labels were mapped, and where a file differs from the published one."""
         labels, note = self.source.get("labels"), self.source.get("note")
         mapped = [] if labels in (None, "-1 -> -1, 1 -> +1") else [f"labels {labels}"]
         return mapped + ([] if note is None else [str(note)])
@@ -178,31 +142,28 @@ class Federation:
 
     def summary(self) -> FederationSummary:
         """Sizes, label skew and feature shift, overall and per client."""
-        from polyfed.data.summary import summarize
-
         return summarize(self)
 
     @classmethod
     def from_arrays(
         cls,
-        clients: Sequence[Any] | Mapping[str, Any],
+        clients: Sequence[ClientRows] | Mapping[str, ClientRows],
         *,
         names: Sequence[str] | None = None,
         validation: float = 0.1,
         test: float = 0.2,
         classes: int | None = None,
-        columns: Mapping[str, Any] | None = None,
+        columns: Mapping[str, ArrayLike] | None = None,
         seed: int = 0,
-        source: dict[str, Any] | None = None,
+        source: dict[str, object] | None = None,
     ) -> Federation:
         """From (X, y) pairs, or from dicts {"train": (X, y), "validation": ..., "test": ...} with given splits.
 
-        A mapping name -> pair or dict names the clients. Shares `validation` and `test` are held out per client,
-        and are not used where the splits are given.
+        A mapping from name to pair or dict names the clients. The shares `validation` and `test` are held out of each
+        client's rows; given splits stay as they are.
         """
-        from polyfed.data.arrays import from_arrays
-
         return from_arrays(
+            cls,
             clients,
             names=names,
             validation=validation,
@@ -227,9 +188,8 @@ class Federation:
         classes: int | None = None,
     ) -> Federation:
         """From a table with a column of client names, a target column and numeric feature columns."""
-        from polyfed.data.formats.tables import from_dataframe
-
         return from_dataframe(
+            cls,
             df,
             client=client,
             target=target,
@@ -254,10 +214,8 @@ class Federation:
         classes: int | None = None,
     ) -> Federation:
         """From a CSV file with a header, a client column and a target column."""
-        from polyfed.data.formats.tables import from_table_file
-
-        options = {"validation": validation, "test": test, "features": features, "seed": seed, "classes": classes}
-        return from_table_file(path, "csv", client=client, target=target, **options)
+        options = TableOptions(validation=validation, test=test, features=features, seed=seed, classes=classes)
+        return from_table_file(cls, path, "csv", client=client, target=target, **options)
 
     @classmethod
     def from_parquet(
@@ -273,10 +231,8 @@ class Federation:
         classes: int | None = None,
     ) -> Federation:
         """From a Parquet file with a client column and a target column."""
-        from polyfed.data.formats.tables import from_table_file
-
-        options = {"validation": validation, "test": test, "features": features, "seed": seed, "classes": classes}
-        return from_table_file(path, "parquet", client=client, target=target, **options)
+        options = TableOptions(validation=validation, test=test, features=features, seed=seed, classes=classes)
+        return from_table_file(cls, path, "parquet", client=client, target=target, **options)
 
     @classmethod
     def from_folder(
@@ -291,10 +247,8 @@ class Federation:
         classes: int | None = None,
     ) -> Federation:
         """From a folder with one CSV, Parquet or npz file per client; the file's stem is the client's name."""
-        from polyfed.data.formats.folder import from_folder
-
         return from_folder(
-            path, target=target, validation=validation, test=test, features=features, seed=seed, classes=classes
+            cls, path, target=target, validation=validation, test=test, features=features, seed=seed, classes=classes
         )
 
     @classmethod
@@ -310,16 +264,14 @@ class Federation:
         seed: int = 0,
         classes: int | None = None,
     ) -> Federation:
-        """From an npz file with the arrays `features` (rows, ...), `target` and `client`, an entry per row each."""
-        from polyfed.data.formats.npz import from_npz
-
-        options = {"validation": validation, "test": test, "seed": seed, "classes": classes}
-        return from_npz(path, client=client, target=target, features=features, **options)
+        """From an npz file with the arrays `features` (rows, ...), `target` and `client`, all with an entry per row."""
+        options = ReadOptions(validation=validation, test=test, seed=seed, classes=classes)
+        return from_npz(cls, path, client=client, target=target, features=features, **options)
 
     @classmethod
     def from_huggingface(
         cls,
-        dataset: Any,
+        dataset: HuggingFaceSplit,
         *,
         client: str,
         target: str,
@@ -330,20 +282,14 @@ class Federation:
         classes: int | None = None,
     ) -> Federation:
         """From one split of a Hugging Face dataset; features are all other columns, or those that are named."""
-        from polyfed.data.sources.hugging_face import from_huggingface
-
-        options = {"validation": validation, "test": test, "seed": seed, "classes": classes}
-        return from_huggingface(dataset, client=client, target=target, features=features, **options)
+        options = ReadOptions(validation=validation, test=test, seed=seed, classes=classes)
+        return from_huggingface(cls, dataset, client=client, target=target, features=features, **options)
 
     def save(self, path: PathLike) -> None:
         """Write one safetensors file, atomically."""
-        from polyfed.data.formats.storage import save
-
         save(self, path)
 
     @classmethod
     def load(cls, path: PathLike) -> Federation:
         """Read a file that `save` wrote."""
-        from polyfed.data.formats.storage import load
-
-        return load(path)
+        return load(cls, path)

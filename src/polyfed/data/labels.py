@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 
 from polyfed.core.errors import PolyfedError
-from polyfed.data.options import integer
+from polyfed.data.option_checks import integer
 
 Where = Callable[[int], str]  # flat row -> "client 'a', row 3 (counted from 0)"
 
@@ -26,11 +25,11 @@ def encode(y: np.ndarray, classes: int | None, where: Where) -> tuple[np.ndarray
         return _encode_text(y, classes)
     if y.dtype.kind == "f":
         y = y.astype({2: np.float32, 4: np.float32}.get(y.dtype.itemsize, np.float64), copy=False)
-        for row in _rows_of(~np.isfinite(y)):
+        for row in _first_row(~np.isfinite(y)):
             raise PolyfedError(f"the target of {where(row)} is {_shown(y[row])}, expected a finite number")
         if classes is None:
             return y, None, None
-        for row in _rows_of(y != np.floor(y)):
+        for row in _first_row(y != np.floor(y)):
             raise PolyfedError(
                 f"the label of {where(row)} is {_shown(y[row])}, expected a whole number below {classes}"
             )
@@ -44,7 +43,7 @@ def encode(y: np.ndarray, classes: int | None, where: Where) -> tuple[np.ndarray
         return y.astype(np.int32), None, None
     expected = f"a label in 0..{classes - 1}" if classes else "a label that is not negative (or only -1 and +1)"
     wrong = (y < 0) | (y >= (classes or np.iinfo(np.int32).max))
-    for row in _rows_of(wrong):
+    for row in _first_row(wrong):
         raise PolyfedError(f"the label of {where(row)} is {_shown(y[row])}, expected {expected}")
     return y.astype(np.int32), classes or int(y.max()) + 1, None
 
@@ -58,27 +57,26 @@ def _encode_text(y: np.ndarray, classes: int | None) -> tuple[np.ndarray, int, t
 
 
 def client_targets(y: np.ndarray, classes: int | None, what: str) -> np.ndarray:
-    """The targets of one of many clients, whose number of classes is known beforehand; None: real numbers, or +-1."""
+    """The targets of a single client, given the number of classes (None: real numbers, or labels -1 and +1)."""
     if y.dtype.kind == "U":
         raise PolyfedError(f"y of {what} is text, expected numbers")
     if classes is None and y.dtype.kind in "iub":
-        for row in _rows_of(~np.isin(y, (-1, 1))):
+        for row in _first_row(~np.isin(y, (-1, 1))):
             raise PolyfedError(
                 f"the label of {what}, row {row} (counted from 0) is {_shown(y[row])}, expected -1 or +1; "
-                "of other labels, give the number of classes"
+                "for other labels give the number of classes"
             )
         return y.astype(np.int32)
     return encode(y, classes, lambda row: f"{what}, row {row} (counted from 0)")[0]
 
 
-def as_targets(y: Any, what: str) -> np.ndarray:
+def as_targets(y: object, what: str) -> np.ndarray:
     """A client's y as an array of numbers or of fixed-width text; `what` names it in an error."""
     values = _to_numpy(y, what)
     if values.dtype.kind == "O":
-        flat: Sequence[Any] = values.ravel().tolist()
-        if not all(isinstance(v, str) for v in flat):
-            odd = next(v for v in flat if not isinstance(v, str))
-            raise PolyfedError(f"{what} mixes types: found {odd!r}, expected all numbers or all text")
+        for value in values.ravel().tolist():
+            if not isinstance(value, str):
+                raise PolyfedError(f"{what} mixes types: found {value!r}, expected all numbers or all text")
         values = values.astype(np.str_)
     if values.dtype.kind == "S":
         values = values.astype(np.str_)
@@ -89,17 +87,17 @@ def as_targets(y: Any, what: str) -> np.ndarray:
     return values
 
 
-def _to_numpy(y: Any, what: str) -> np.ndarray:
+def _to_numpy(y: object, what: str) -> np.ndarray:
     try:
         return np.asarray(y)
     except ValueError:
         raise PolyfedError(f"{what} is ragged, expected an array of shape (rows,) or (rows, k)") from None
 
 
-def _rows_of(wrong: np.ndarray) -> list[int]:
+def _first_row(wrong: np.ndarray) -> list[int]:
     """The first row that has a wrong entry, if any."""
     return np.flatnonzero(wrong.reshape(len(wrong), -1).any(axis=1))[:1].tolist()
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     return str(value.tolist() if isinstance(value, np.ndarray | np.generic) else value)

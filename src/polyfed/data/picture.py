@@ -4,31 +4,33 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from polyfed.core.errors import PolyfedError
-from polyfed.data.federation import Federation, PathLike
+from polyfed.data.federation import Federation
+from polyfed.data.option_checks import PathLike
 from polyfed.data.split import PARTS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.typing import RcKeyType
 
 FORMATS = ("svg", "png", "pdf")
 MOST_BUBBLES = 40
-"""Clients up to which labels are drawn as circles with an area in proportion to the rows; then as a map of shares."""
+"""Up to this many clients, a label is a circle whose area shows the rows; with more, labels are a map of shares."""
 MOST_CLIENTS = 100
-"""Clients up to which all are drawn; of more, the sizes of all and the labels of this many are."""
+"""Up to this many clients, all are drawn; with more, the sizes of all and the labels of a sample of this many."""
 MOST_NAMES = 20
-"""Clients up to which their names are written."""
+"""Up to this many clients, their names are written."""
 FEW_LABELS = 30
-"""Labels up to which all are drawn, in the size of the other text."""
+"""Up to this many labels, all are drawn, in the size of the other text."""
 SHADES = {"train": "#0072B2", "validation": "#E69F00", "test": "#56B4E9"}
 LEVELS = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0)
 GREY = "#555555"
-STYLE: Any = {
+STYLE: dict[RcKeyType, object] = {
     "font.size": 9,
     "font.family": "DejaVu Sans",
     "axes.titlesize": 9,
@@ -46,7 +48,7 @@ STYLE: Any = {
 
 
 def picture(federation: Federation, path: PathLike, title: str | None = None) -> Path:
-    """Draw a federation to an SVG, PNG or PDF file: rows per client above, whose labels they are below."""
+    """Draw a federation to an SVG, PNG or PDF file: rows per client above, their labels below."""
     import matplotlib
 
     target = Path(path)
@@ -104,7 +106,7 @@ def figure(federation: Federation, title: str | None = None) -> Figure:
 
 
 def _order(sizes: np.ndarray, counts: np.ndarray | None) -> tuple[np.ndarray, str]:
-    """Clients by size; by their commonest labels where they all have about as many rows."""
+    """Clients by size; by their commonest labels where they all have about the same number of rows."""
     if counts is None or sizes.max() > 1.5 * sizes.min():
         return np.argsort(-sizes, kind="stable"), "largest first"
     first = np.argsort(-counts, axis=1, kind="stable")[:, :2]
@@ -148,7 +150,7 @@ def _readable(label: str) -> str:
 
 
 def _sizes(axis: Axes, sizes: np.ndarray, bars: bool) -> None:
-    """Rows per client, largest first, one part on another."""
+    """Rows per client, the parts stacked."""
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     place, base = np.arange(sizes.shape[1]), np.zeros(sizes.shape[1])
@@ -205,7 +207,7 @@ def _map(drawn: Figure, axis: Axes, counts: np.ndarray, names: tuple[str, ...]) 
     _label_axis(axis, names)
     axis.xaxis.set_major_locator(MaxNLocator(8, integer=True, steps=[1, 2, 5, 10]))
     bar = drawn.colorbar(image, ax=axis, location="bottom", shrink=0.4, aspect=30, pad=0.02)
-    bar.outline.set_visible(False)  # pyright: ignore[reportCallIssue]
+    bar.ax.spines["outline"].set_visible(False)
     bar.ax.tick_params(length=2, labelsize=8)
     bar.set_ticks([level for level in LEVELS if level <= shares.max()])
     bar.ax.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))

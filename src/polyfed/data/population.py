@@ -1,66 +1,34 @@
-"""A population: clients whose rows are read or made when they are asked for, so that they need not be in memory."""
+"""A population: clients whose rows are read or made on request, so that they need not be in memory."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn, overload
+from typing import NoReturn
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from polyfed.core.errors import PolyfedError, suggestion
-from polyfed.data.arrays import as_pair
-from polyfed.data.federation import Federation, PathLike, Split
+from polyfed.data.arrays import ClientRows, as_pair
+from polyfed.data.federation import Federation
+from polyfed.data.formats.npy import from_npy
 from polyfed.data.labels import client_targets
-from polyfed.data.options import fractions, integer
-from polyfed.data.split import PARTS, check_split, client_rows
+from polyfed.data.names import ClientNames
+from polyfed.data.option_checks import PathLike, fractions, integer
+from polyfed.data.split import PARTS, HeldOut, Pair, Split, check_split, client_rows, offsets_of
 
-Pair = tuple[np.ndarray, np.ndarray]
-Reader = Callable[[int], Any]
-"""client -> (X, y), or {"train": (X, y), "validation": ..., "test": ...}: the same rows whenever it is asked"""
+Reader = Callable[[int], ClientRows]
+"""client -> (X, y), or {"train": (X, y), "validation": ..., "test": ...}: the same rows at every call"""
 DIGESTED = 16
-"""The clients whose rows are part of a population's digest."""
-
-
-class Names(Sequence[str]):
-    """client-000, client-001, ...: made when they are asked for."""
-
-    def __init__(self, clients: int) -> None:
-        self._clients = clients
-
-    def __len__(self) -> int:
-        return self._clients
-
-    @overload
-    def __getitem__(self, index: int) -> str: ...
-    @overload
-    def __getitem__(self, index: slice) -> tuple[str, ...]: ...
-    def __getitem__(self, index: int | slice) -> str | tuple[str, ...]:
-        if isinstance(index, slice):
-            return tuple(self[i] for i in range(*index.indices(self._clients)))
-        if not -self._clients <= index < self._clients:
-            raise IndexError(index)
-        return f"client-{index % self._clients:03d}"
-
-    def index(self, value: str, start: int = 0, stop: int | None = None) -> int:
-        number = value.removeprefix("client-")
-        stop = self._clients if stop is None else stop
-        if number.isdecimal() and start <= int(number) < stop and self[int(number)] == value:
-            return int(number)
-        raise ValueError(value)
-
-    def __contains__(self, value: object) -> bool:
-        try:
-            return isinstance(value, str) and self.index(value) >= 0
-        except ValueError:
-            return False
+"""How many clients' rows are part of a population's digest."""
 
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """One part of all clients of a population: how many rows each has, and the rows of some, read when asked for."""
+    """One part of all clients of a population: how many rows each has, and the rows of some, read on request."""
 
     population: Population
     name: str
@@ -99,12 +67,12 @@ class Part:
 
 
 class Population:
-    """Named clients like those of a `Federation`, but no row is kept.
+    """Named clients like those of a `Federation`, but no row stays in memory.
 
-    `rows(client)` gives the rows of the client at that place, (X, y), of which the shares `validation` and `test` are
-    held out as in `Federation.from_arrays`; or {"train": (X, y), "validation": ..., "test": ...}. It must give the same
-    rows whenever it is asked, and is called from another thread while the devices compute. `sizes` says how many rows
-    each client has: an array with an entry per client, or where the parts are given, such an array for each part.
+    `rows(client)` gives the rows of the client at that position: (X, y), from which the shares `validation` and `test`
+    are held out as in `Federation.from_arrays`, or {"train": (X, y), "validation": ..., "test": ...}. It must give the
+    same rows at every call, and is called from another thread while the devices compute. `sizes` says how many rows
+    each client has: an array with an entry per client, or, for given parts, such an array for each part.
 
     `classes` counts the classes of labels 0..classes-1; it is None for regression and for binary labels -1 and +1.
     """
@@ -114,23 +82,24 @@ class Population:
     def __init__(
         self,
         rows: Reader,
-        sizes: Any,
+        sizes: ArrayLike | Mapping[str, ArrayLike | None],
         *,
         classes: int | None = None,
         names: Sequence[str] | None = None,
         validation: float = 0.1,
         test: float = 0.2,
         seed: int = 0,
-        columns: Mapping[str, Any] | None = None,
+        columns: Mapping[str, ArrayLike] | None = None,
         label_names: Sequence[str] | None = None,
-        source: dict[str, Any] | None = None,
+        source: dict[str, object] | None = None,
     ) -> None:
         validation, test = fractions(validation, test)
-        self._rows, self._shares = rows, {"validation": validation, "test": test, "seed": integer("seed", seed)}
+        self._rows = rows
+        self._shares: HeldOut = {"validation": validation, "test": test, "seed": integer("seed", seed)}
         self._given = isinstance(sizes, Mapping)
         rows_of = _counts(sizes.get("train") if isinstance(sizes, Mapping) else sizes)
         clients = len(rows_of)
-        self.clients: Sequence[str] = Names(clients) if names is None else tuple(names)
+        self.clients: Sequence[str] = ClientNames(clients) if names is None else tuple(names)
         self._places = None if names is None else {name: i for i, name in enumerate(self.clients)}
         if len(self.clients) != clients or len(self._places or range(clients)) != clients:
             raise PolyfedError(f"names must be one for each of {clients} clients, all different")
@@ -148,7 +117,7 @@ class Population:
         for name, values in self.columns.items():
             if values.shape != (clients,):
                 raise PolyfedError(f"column {name!r} has shape {values.shape}, expected one value per client")
-        self.source = {"name": "population"} if source is None else source
+        self.source: dict[str, object] = {"name": "population"} if source is None else source
         self._like: Pair | None = None
         x, y = self.read(0)["train"]
         self._like = x[:0].copy(), y[:0].copy()
@@ -180,9 +149,7 @@ class Population:
 
         Client i owns the rows offsets[i] to offsets[i+1]. A file clients.txt may name the clients, one per line.
         """
-        from polyfed.data.formats.npy import from_npy
-
-        return from_npy(path, classes=classes, validation=validation, test=test, seed=seed)
+        return from_npy(cls, path, classes=classes, validation=validation, test=test, seed=seed)
 
     def __len__(self) -> int:
         return len(self.train.sizes)
@@ -198,7 +165,7 @@ class Population:
 
     @property
     def like(self) -> Split:
-        """No rows, in the shape and type of all."""
+        """A split without rows, in the shape and type of all rows."""
         assert self._like is not None
         x, y = self._like
         return Split(x[:0], y[:0], np.zeros(1, np.int64))
@@ -209,11 +176,11 @@ class Population:
         return np.concatenate([self.train.of(client)[1].ravel() for client in range(min(10, len(self)))])
 
     def label_values(self) -> None:
-        """The different targets: not known, as not all are read."""
+        """None: the distinct targets are not known, because not all rows are read."""
 
     @property
     def notes(self) -> list[str]:
-        """What a reader should know of the data."""
+        """What a reader should know about the data."""
         note = self.source.get("note")
         return [] if note is None else [str(note)]
 
@@ -232,17 +199,17 @@ class Population:
 
     def read(self, client: int) -> dict[str, Pair]:
         """One client's rows in every part, checked: their number, shape and type, that they are finite, the labels."""
-        name, found = self.clients[client], self._rows(int(client))
+        name, rows = self.clients[client], self._rows(int(client))
         if self._given:
-            if not isinstance(found, Mapping):
+            if not isinstance(rows, Mapping):
                 raise PolyfedError(f"client {name!r}: rows must be given part by part, as the sizes are")
-            parts = {part: None if found.get(part) is None else self._pair(found[part], name, part) for part in PARTS}
+            parts = {part: None if rows.get(part) is None else self._pair(rows[part], name, part) for part in PARTS}
             none = self._like or parts["train"]
             if none is None:
                 raise PolyfedError(f"client {name!r} has no split 'train'")
             parts = {part: (none[0][:0], none[1][:0]) if pair is None else pair for part, pair in parts.items()}
         else:
-            x, y = self._pair(found, name, "rows")
+            x, y = self._pair(rows, name, "rows")
             if len(x) != (size := sum(int(self.split(part).sizes[client]) for part in PARTS)):
                 raise PolyfedError(f"client {name!r} has {len(x)} rows, expected {size} as its size says")
             parts = {part: (x[own], y[own]) for part, own in client_rows(name, len(x), **self._shares).items()}
@@ -255,8 +222,8 @@ class Population:
     def select(self, clients: Sequence[int] | np.ndarray) -> Federation:
         """The federation of these clients (positions) in this order, in memory."""
         chosen = [int(client) for client in clients]
-        found = [self.read(client) for client in chosen]
-        train, validation, test = (_joined([rows[part] for rows in found]) for part in PARTS)
+        read = [self.read(client) for client in chosen]
+        train, validation, test = (_stacked([parts[part] for parts in read]) for part in PARTS)
         return Federation(
             clients=tuple(self.clients[client] for client in chosen),
             train=train,
@@ -289,33 +256,32 @@ class Population:
                     digest.update(np.ascontiguousarray(array).data)
         return digest.hexdigest()
 
-    def _pair(self, pair: Any, name: str, part: str) -> Pair:
+    def _pair(self, pair: object, name: str, part: str) -> Pair:
         x, y = as_pair(pair, name, part)
         what = f"client {name!r}" + ("" if part == "rows" else f", {part}")
         if x.dtype.kind == "f" and not np.isfinite(x).all():
             row = int(np.flatnonzero(~np.isfinite(x).reshape(len(x), -1).all(axis=1))[0])
             raise PolyfedError(f"X of {what} is not finite in row {row} (counted from 0)")
         y = client_targets(y, self.classes, what)
-        for letter, found, like in zip("Xy", (x, y), self._like or (x, y), strict=True):
-            if found.shape[1:] != like.shape[1:] or found.dtype != like.dtype:
+        for letter, array, like in zip("Xy", (x, y), self._like or (x, y), strict=True):
+            if array.shape[1:] != like.shape[1:] or array.dtype != like.dtype:
                 raise PolyfedError(
-                    f"{letter} of {what} has rows of shape {found.shape[1:]} and type {found.dtype}, "
+                    f"{letter} of {what} has rows of shape {array.shape[1:]} and type {array.dtype}, "
                     f"expected {like.shape[1:]} and {like.dtype} as in client {self.clients[0]!r}"
                 )
         return x, y
 
 
-def _counts(sizes: Any, clients: int | None = None) -> np.ndarray:
+def _counts(sizes: ArrayLike | None, clients: int | None = None) -> np.ndarray:
     """Rows per client as int64."""
-    found = np.asarray(sizes)
-    if found.ndim != 1 or not len(found) or found.dtype.kind not in "iu" or found.min() < 0:
+    counts = np.asarray(sizes)
+    if counts.ndim != 1 or not len(counts) or counts.dtype.kind not in "iu" or counts.min() < 0:
         raise PolyfedError(f"sizes must be arrays with a whole number of rows for each client, found {sizes!r:.60}")
-    if clients is not None and len(found) != clients:
-        raise PolyfedError(f"sizes must be of the same clients in every part, found {len(found)} and {clients}")
-    return found.astype(np.int64)
+    if clients is not None and len(counts) != clients:
+        raise PolyfedError(f"sizes must be of the same clients in every part, found {len(counts)} and {clients}")
+    return counts.astype(np.int64)
 
 
-def _joined(pairs: Iterable[Pair]) -> Split:
-    pairs = list(pairs)
-    offsets = np.concatenate([[0], np.cumsum([len(x) for x, _ in pairs])]).astype(np.int64)
+def _stacked(pairs: Sequence[Pair]) -> Split:
+    offsets = offsets_of([len(x) for x, _ in pairs])
     return Split(np.concatenate([x for x, _ in pairs]), np.concatenate([y for _, y in pairs]), offsets)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from polyfed.core.errors import PolyfedError
-from polyfed.data.options import choice, integer, number
+from polyfed.data.option_checks import choice, integer, number
 from polyfed.data.seeds import stream
 
 EXPONENTS = (1.1, 1.2, 1.3, 1.4, 1.5)
@@ -82,7 +82,7 @@ def _allocate(supply: np.ndarray, sizes: np.ndarray, wanted: np.ndarray, random:
     """Rows of each class for each client, (clients, classes)."""
     best, least = None, np.inf
     for trial in range(max(3, TRIALS * 20 // max(20, len(sizes)))):
-        # First from the largest client, then from the most rows per class, then with an order and a taste at random.
+        # First from the largest client, then from the most rows per class, then in a random order with random tastes.
         power = (0.0, 1.0)[trial] if trial < 2 else random.uniform()
         taste = np.exp((0.6 if trial > 1 else 0.0) * random.standard_normal((len(sizes), len(supply))))
         order = np.argsort(-sizes / wanted**power, kind="stable")
@@ -96,7 +96,7 @@ def _allocate(supply: np.ndarray, sizes: np.ndarray, wanted: np.ndarray, random:
         if off == 0:
             break
     if best is None:
-        # Hardly more rows than classes to hold: give the clients with most classes first what has the most room.
+        # There are hardly more rows than classes to hold: clients with many classes choose first, where room is left.
         best = _greedy(supply, sizes, wanted, np.argsort(-wanted, kind="stable"), None)
     if best is None:
         raise PolyfedError(f"{len(sizes)} clients with {wanted.max()} to {wanted.min()} classes do not fit the classes")

@@ -12,8 +12,3 @@ def stream(seed: int, *purpose: str | int) -> np.random.Generator:
     words = "\0".join(f"{type(word).__name__}:{word}" for word in purpose)
     digest = hashlib.blake2b(words.encode(), digest_size=16).digest()
     return np.random.default_rng([seed, *np.frombuffer(digest, dtype="<u4").tolist()])
-
-
-def client_names(clients: int) -> tuple[str, ...]:
-    """Names of embedded clients; the name of client i does not depend on how many there are."""
-    return tuple(f"client-{i:03d}" for i in range(clients))

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from polyfed.data.federation import Federation, Split
-from polyfed.data.split import PARTS
+from polyfed.data.split import PARTS, Split
+
+if TYPE_CHECKING:
+    from polyfed.data.federation import Federation
 
 SHOWN = 20  # clients in the printed table
 
 
 @dataclass(frozen=True)
 class FederationSummary:
-    """Figures over clients, measured on training rows but for the sizes; `str()` is the readable form.
+    """Figures over clients, measured on training rows, except the sizes, which count all; `str()` is the readable form.
 
     label_skew: mean over clients of the total variation distance 1/2 sum_c |p_i(c) - p(c)| between a client's label
     distribution and that of all rows together: 0 for equal mixtures, near 1 for clients with one rare class each.
@@ -128,5 +130,5 @@ def _table(rows: list[dict[str, Any]]) -> list[str]:
     return lines if len(shown) == len(rows) else [*lines, f"... and {len(rows) - len(shown):,} more clients"]
 
 
-def _cell(value: Any) -> str:
+def _cell(value: object) -> str:
     return f"{value:.3f}" if isinstance(value, float) else str(value)

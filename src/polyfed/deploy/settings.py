@@ -142,7 +142,7 @@ def own_rows(name: str, source: dict[str, Any], columns: dict[str, float]) -> Fe
         if not path.is_file():
             raise PolyfedError(f"{path}: no such file")
         frame = read_table(path, kind)
-        found = from_dataframe(frame.assign(**{OWN: name}), client=OWN, origin=f"{path}: ", **options)
+        found = from_dataframe(Federation, frame.assign(**{OWN: name}), client=OWN, origin=f"{path}: ", **options)
     else:
         found = data.load(kind, **options)
     if len(found) > 1 or isinstance(found, Population):

@@ -20,9 +20,9 @@ def test_every_type_is_read_packed_or_not(tmp_path, kind, dtype):
     array = np.arange(24).reshape(2, 3, 4)
     for name, data in (("a", idx_bytes(array, kind)), ("a.gz", gzip.compress(idx_bytes(array, kind)))):
         (tmp_path / name).write_bytes(data)
-        found = read_idx(tmp_path / name)
-        np.testing.assert_array_equal(found, array)
-        assert found.dtype.str[1:] == dtype
+        values = read_idx(tmp_path / name)
+        np.testing.assert_array_equal(values, array)
+        assert values.dtype.str[1:] == dtype
 
 
 GOOD = idx_bytes(np.arange(20).reshape(5, 4))

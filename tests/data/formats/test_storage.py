@@ -43,7 +43,7 @@ def test_a_saved_federation_comes_back_bit_by_bit(tmp_path):
 
 
 def test_parts_without_rows_survive(tmp_path):
-    before = data.load("quadratics", clients=2, dim=3)
+    before = data.quadratics(clients=2, dim=3)
     before.save(tmp_path / "q")
     after = Federation.load(tmp_path / "q")
     assert after.test.x.shape == (0, 3)
@@ -60,7 +60,7 @@ def test_a_failed_save_leaves_the_old_file_and_no_other(tmp_path, monkeypatch):
 
     monkeypatch.setattr(storage.os, "replace", fail)
     with pytest.raises(OSError, match="disk full"):
-        data.load("quadratics").save(path)
+        data.quadratics().save(path)
     assert path.read_bytes() == old
     assert [p.name for p in tmp_path.iterdir()] == ["f.safetensors"]
 

@@ -41,7 +41,7 @@ class Server:
             def do_GET(self) -> None:
                 outer.answer(self)
 
-            def log_message(self, *_: object) -> None:
+            def log_message(self, format: str, *args: object) -> None:
                 pass
 
         self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
@@ -100,7 +100,7 @@ def get(folder: Path, **options):
     return fetch.fetch("sample", folder, pause=0.0, **options)
 
 
-def left(folder: Path) -> list[str]:
+def files_in(folder: Path) -> list[str]:
     return sorted(str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file())
 
 
@@ -110,7 +110,7 @@ def test_a_file_arrives_whole_and_is_not_fetched_again(server, known, tmp_path, 
     seen: list[tuple[str, int, int]] = []
     (first,) = get(tmp_path, report=lambda *progress: seen.append(progress))
     assert (tmp_path / NAME).read_bytes() == BYTES
-    assert left(tmp_path) == [NAME]
+    assert files_in(tmp_path) == [NAME]
     assert seen[-1] == ("file.bin", len(BYTES), len(BYTES))
     assert [done for _, done, _ in seen] == sorted(done for _, done, _ in seen)
     (again,) = get(tmp_path)
@@ -149,11 +149,11 @@ def test_what_came_is_kept_for_the_next_call(server, known, tmp_path):
     message = str(error.value)
     assert "file.bin could not be downloaded" in message
     assert "0.2 of 0.3 MB are kept, and the same command goes on from there; --from URL names a mirror" in message
-    assert left(tmp_path) == [f"{NAME}.part"]
+    assert files_in(tmp_path) == [f"{NAME}.part"]
     get(tmp_path)
     assert server.asked[-1] == "bytes=240000-"
     assert (tmp_path / NAME).read_bytes() == BYTES
-    assert left(tmp_path) == [NAME]
+    assert files_in(tmp_path) == [NAME]
 
 
 def test_ctrl_c_leaves_a_file_that_is_resumed(server, known, tmp_path):
@@ -177,7 +177,7 @@ def test_wrong_bytes_are_refused_and_nothing_is_left(server, known, tmp_path):
     found, expected = digest(server.content["file.bin"]), digest(BYTES)
     with pytest.raises(PolyfedError, match=f"not the published one, {found} instead of {expected}"):
         get(tmp_path)
-    assert left(tmp_path) == []
+    assert files_in(tmp_path) == []
     assert len(server.asked) == 1  # asking again would bring the same
 
 
@@ -187,7 +187,7 @@ def test_a_page_instead_of_the_file_is_refused_before_it_is_written(server, know
     server.content["file.bin"] = b"x" * size
     with pytest.raises(PolyfedError, match=f"{message}, where the published one has 300,000"):
         get(tmp_path)
-    assert left(tmp_path) == []
+    assert files_in(tmp_path) == []
 
 
 def test_a_server_that_never_ends_is_stopped(server, known, tmp_path):
@@ -223,7 +223,7 @@ def test_a_refusal_is_told_and_only_a_passing_one_is_tried_again(server, known, 
     with pytest.raises(PolyfedError, match=rf"{server.base}file\.bin: the server says {status} "):
         get(tmp_path)
     assert len(server.asked) == asked
-    assert left(tmp_path) == []
+    assert files_in(tmp_path) == []
     server.status = [503]
     get(tmp_path)
     assert (tmp_path / NAME).read_bytes() == BYTES
@@ -279,7 +279,7 @@ def test_a_file_without_checksum_must_have_the_right_form(server, known, tmp_pat
         PolyfedError, match=r"hamlet\.xml: the file that came has the wrong form: <html> without speech"
     ):
         get(tmp_path)
-    assert left(tmp_path) == []
+    assert files_in(tmp_path) == []
     known(server.base, checksum=None, path="libsvm/a6a")
     server.content["a6a"] = b"<html>Please log in</html>"
     with pytest.raises(PolyfedError, match=r"a6a: the file that came has the wrong form: .*line 1"):
@@ -313,7 +313,7 @@ def test_an_archive_is_unpacked_and_only_what_is_known_is_taken_out(server, know
     facts = {"checksum": digest(archive), "size": len(archive), "path": "file.tar.gz"}
     known(server.base, members=("out/a.bin", "out/b.bin"), **facts)
     get(tmp_path / "data")
-    assert left(tmp_path) == ["data/out/a.bin", "data/out/b.bin"]
+    assert files_in(tmp_path) == ["data/out/a.bin", "data/out/b.bin"]
     assert (tmp_path / "data/out/b.bin").read_bytes() == b"B"
     assert get(tmp_path / "data")[0].already
     assert DATASETS["sample"].missing(tmp_path / "data") == []
@@ -324,7 +324,7 @@ def test_an_archive_is_unpacked_and_only_what_is_known_is_taken_out(server, know
     [
         (tarred({"in/a.bin": b"A"}), "there is no b.bin in it"),
         (tarred({"in/a.bin": b"A", "x/a.bin": b"A", "in/b.bin": b"B"}), "x/a.bin is there twice"),
-        (tarred({"in/a.bin": b"A"}, b="/etc/passwd"), "in/b.bin is .* no plain file"),
+        (tarred({"in/a.bin": b"A"}, b="/etc/passwd"), "in/b.bin is .* not a plain file"),
         (tarred({"in/a.bin": b"A" * 5000, "in/b.bin": b"B" * 5000})[:60], "a damaged archive"),
         (b"not an archive at all", "a damaged archive"),
     ],
@@ -334,7 +334,7 @@ def test_wrong_archives_are_refused_and_leave_nothing(tmp_path, archive, message
     (tmp_path / "packed").write_bytes(archive)
     with pytest.raises(PolyfedError, match=f"packed: {message}"):
         unpack(tmp_path / "packed", tmp_path, ["out/a.bin", "out/b.bin"])
-    assert left(tmp_path) == ["packed"]
+    assert files_in(tmp_path) == ["packed"]
 
 
 def test_a_zip_archive_is_unpacked_too(tmp_path):
@@ -342,7 +342,7 @@ def test_a_zip_archive_is_unpacked_too(tmp_path):
         archive.writestr("gzip/a.gz", b"A")
         archive.writestr("../evil", b"C")
     unpack(tmp_path / "packed", tmp_path / "data", ["emnist/a.gz"])
-    assert left(tmp_path) == ["data/emnist/a.gz", "packed"]
+    assert files_in(tmp_path) == ["data/emnist/a.gz", "packed"]
 
 
 def test_unknown_names_come_with_the_nearest_and_by_hand_ones_with_the_way(tmp_path):

@@ -54,6 +54,7 @@ def test_femnist_is_bytes_by_writer_with_the_published_test_rows(femnist):
     federation = data.load("femnist", path=folder, validation=0.25)
     assert federation.clients == ("f1", "f2", "f3")
     assert (federation.train.x.dtype, federation.feature_shape, federation.classes) == (np.uint8, (28, 28), 62)
+    assert federation.label_names is not None
     assert [federation.label_names[i] for i in (0, 10, 36)] == ["0", "A", "a"]
     for client, writer in enumerate(federation.clients):
         pixels, (_, y) = truth["test", writer]

@@ -171,7 +171,7 @@ def test_published_files_have_their_known_counts(published, monkeypatch, name, f
     assert ((y == -1).sum(), (y == 1).sum()) == (negative, positive)
     assert KNOWN[name].rows == len(y)
     assert federation.source.get("note") == KNOWN[name].note
-    assert ("incomplete" in federation.source.get("note", "")) == (name in ("w6a.ge5", "ijcnn1.num12"))
+    assert ("incomplete" in str(federation.source.get("note"))) == (name in ("w6a.ge5", "ijcnn1.num12"))
 
 
 @pytest.mark.realdata

@@ -137,15 +137,15 @@ def test_the_published_plays_have_their_known_roles_and_words(published, monkeyp
     folder = published("shakespeare")
     monkeypatch.setenv("POLYFED_DATA", str(folder))
     known = json.loads(lzma.decompress((SHARED / "shakespeare" / "shakespeare_by_role.json.xz").read_bytes()))["roles"]
-    found: dict[str, list[str]] = {}
+    spoken: dict[str, list[str]] = {}
     for file in sorted((folder / "shakespeare").glob("*.xml")):
         for speakers, said in speeches(file):
             for speaker in speakers:
-                found.setdefault(f"{file.stem}/{speaker}", []).append(said)
-    assert found == known
+                spoken.setdefault(f"{file.stem}/{speaker}", []).append(said)
+    assert spoken == known
     federation = data.load("shakespeare")
     expected = {name: len(range(0, len("\n".join(said)) - 80, 10)) for name, said in known.items()}
-    rows = sum(federation.split(part).sizes for part in PARTS)
+    rows = np.sum([federation.split(part).sizes for part in PARTS], axis=0)
     assert dict(zip(federation.clients, rows.tolist(), strict=True)) == {n: c for n, c in expected.items() if c >= 10}
     assert federation.source["note"] == "1 character outside the alphabet read as spaces"
     assert len(data.load("shakespeare", clients=138, stride=1)) == 138

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
-import os
-import zipfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
 
-from polyfed.core.errors import PolyfedError, suggestion
+from polyfed.core.errors import PolyfedError
 from polyfed.data.arrays import from_arrays
-from polyfed.data.federation import Federation
+from polyfed.data.formats.npz import read_arrays
 from polyfed.data.formats.tables import from_dataframe, read_table
-from polyfed.data.options import existing_path, text
+from polyfed.data.option_checks import PathLike, existing_path, text
+from polyfed.data.split import ReadOptions
+
+if TYPE_CHECKING:
+    from polyfed.data.federation import Federation
 
 KINDS = {".csv": "csv", ".parquet": "parquet", ".npz": "npz"}
 
 
 def from_folder(
-    path: str | os.PathLike[str], *, target: str, features: Sequence[str] | None = None, **options: Any
+    cls: type[Federation],
+    path: PathLike,
+    *,
+    target: str,
+    features: Sequence[str] | None = None,
+    **options: Unpack[ReadOptions],
 ) -> Federation:
     """One CSV, Parquet or npz file per client, read in the order of their names; the stem is the client's name.
 
@@ -47,19 +54,28 @@ def from_folder(
             f"{folder}: {files[arrays.index(True)].name} is beside tables, expected npz files or tables only"
         )
     chosen = None if features is None else list(features)
-    source = dict(name="folder", path=str(path), target=target, features=chosen, **options)
+    source: dict[str, object] = {"name": "folder", "path": str(path), "target": target, "features": chosen, **options}
     if all(arrays):
         if features is not None:
             raise PolyfedError("features names columns of tables, but the folder has npz files")
-        pairs = {name: _read_npz(file, target) for name, file in by_name.items()}
+        pairs = {name: read_arrays(file, [("array", "x"), ("array", target)]) for name, file in by_name.items()}
         try:
-            return from_arrays(pairs, source=source, **options)
+            return from_arrays(cls, pairs, source=source, **options)
         except PolyfedError as error:
             raise PolyfedError(f"{folder}: {error}") from None
-    return _from_tables(folder, by_name, target=target, features=chosen, source=source, **options)
+    return _from_tables(cls, folder, by_name, target=target, features=chosen, source=source, **options)
 
 
-def _from_tables(folder: Path, files: dict[str, Path], *, target: str, **options: Any) -> Federation:
+def _from_tables(
+    cls: type[Federation],
+    folder: Path,
+    files: dict[str, Path],
+    *,
+    target: str,
+    features: list[str] | None,
+    source: dict[str, object],
+    **options: Unpack[ReadOptions],
+) -> Federation:
     import pandas as pd
 
     frames = {name: read_table(file, KINDS[file.suffix.lower()]) for name, file in files.items()}
@@ -81,18 +97,14 @@ def _from_tables(folder: Path, files: dict[str, Path], *, target: str, **options
         file = int(np.searchsorted(starts, row, side="right")) - 1
         return f"row {row - starts[file]} of {files[names[file]].name} (counted from 0)"
 
-    return from_dataframe(table, client=owner, target=target, origin=f"{folder}: ", row_name=row_name, **options)
-
-
-def _read_npz(file: Path, target: str) -> tuple[np.ndarray, np.ndarray]:
-    try:
-        with np.load(file, allow_pickle=False) as content:
-            for name in ("x", target):
-                if name not in content:
-                    raise PolyfedError(f"{file}: there is no array {name!r}{suggestion(name, content.files)}")
-            return content["x"], content[target]
-    except PolyfedError:
-        raise
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, AttributeError) as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
-        raise PolyfedError(f"{file}: cannot be read as an npz file of plain arrays ({reason})") from None
+    return from_dataframe(
+        cls,
+        table,
+        client=owner,
+        target=target,
+        features=features,
+        origin=f"{folder}: ",
+        source=source,
+        row_name=row_name,
+        **options,
+    )

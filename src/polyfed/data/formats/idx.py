@@ -15,11 +15,11 @@ TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">
 
 
 def read_idx(path: Path, axes: int | None = None, kind: str | None = None) -> np.ndarray:
-    """The array of an IDX file, packed with gzip or not; `axes` and `kind` ("u1", "i4") are what it must have."""
+    """The array of an IDX file, packed with gzip or not; it must have these `axes` and this `kind` ("u1", "i4")."""
     data = unpacked(path)
     if len(data) < 4 or data[0] or data[1] or data[2] not in TYPES or not data[3]:
-        found = data[:4].hex(" ") or "an empty file"
-        raise PolyfedError(f"{path}: not an IDX file, it begins with {found}, expected 00 00, a type and the axes")
+        start = data[:4].hex(" ") or "an empty file"
+        raise PolyfedError(f"{path}: not an IDX file, it begins with {start}, expected 00 00, a type and the axes")
     dtype, count = np.dtype(TYPES[data[2]]), data[3]
     if (axes is not None and count != axes) or (kind is not None and dtype.str[1:] != kind):
         raise PolyfedError(
@@ -35,7 +35,7 @@ def read_idx(path: Path, axes: int | None = None, kind: str | None = None) -> np
 
 
 def unpacked(path: Path) -> bytes:
-    """The bytes of a file, unpacked where it is a gzip file."""
+    """The bytes of a file, unpacked if it is a gzip file."""
     try:
         data = path.read_bytes()
         return gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data

@@ -1,37 +1,39 @@
-"""A population in .npy files that lie in a folder: only the rows of the clients that are asked for are ever read."""
+"""A population in a folder of .npy files: only the rows of the clients in use are ever read."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
 
 from polyfed.core.errors import PolyfedError
-from polyfed.data.federation import PathLike
-from polyfed.data.options import existing_path
-from polyfed.data.population import Population
+from polyfed.data.formats.failures import reason
+from polyfed.data.option_checks import PathLike, existing_path
+from polyfed.data.split import HeldOut, Pair
+
+if TYPE_CHECKING:
+    from polyfed.data.population import Population
 
 BLOCK = 1 << 22
-"""The labels that are looked at together where their number is not given."""
+"""The labels that are read at once to count the classes."""
 
 
 class RowFile:
-    """The rows of an .npy file, read piece by piece: what was read does not stay in the process's memory."""
+    """The rows of an .npy file, read on request: what was read does not stay in the process's memory."""
 
     def __init__(self, path: Path) -> None:
         try:
-            found = np.load(path, mmap_mode="r", allow_pickle=False)
+            array = np.load(path, mmap_mode="r", allow_pickle=False)
         except FileNotFoundError:
             raise PolyfedError(f"{path}: no such file; expected x.npy, y.npy and offsets.npy") from None
         except (OSError, ValueError, EOFError) as error:
-            reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
-            raise PolyfedError(f"{path}: cannot be read as an .npy file of plain numbers ({reason})") from None
-        if not isinstance(found, np.memmap) or not found.ndim or not found.flags.c_contiguous:
+            raise PolyfedError(f"{path}: cannot be read as an .npy file of plain numbers ({reason(error)})") from None
+        if not isinstance(array, np.memmap) or not array.ndim or not array.flags.c_contiguous:
             raise PolyfedError(f"{path}: expected one array in C order, with an axis of rows")
-        self.path, self.dtype, self._start = path, found.dtype, int(found.offset)
-        self.shape = found.shape
-        self._row = int(np.prod(found.shape[1:]))
+        self.path, self.dtype, self._start = path, array.dtype, int(array.offset)
+        self.shape = array.shape
+        self._row = int(np.prod(array.shape[1:]))
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -45,7 +47,7 @@ class RowFile:
         return rows.reshape(stop - first, *self.shape[1:])
 
 
-def from_npy(path: PathLike, *, classes: int | None, **shares: Any) -> Population:
+def from_npy(cls: type[Population], path: PathLike, *, classes: int | None, **shares: Unpack[HeldOut]) -> Population:
     """See `Population.from_npy`."""
     folder = existing_path("path", path)
     x, y = RowFile(folder / "x.npy"), RowFile(folder / "y.npy")
@@ -60,12 +62,12 @@ def from_npy(path: PathLike, *, classes: int | None, **shares: Any) -> Populatio
             f"x.npy and {len(y)} of y.npy"
         )
 
-    def rows(client: int) -> tuple[np.ndarray, np.ndarray]:
+    def rows(client: int) -> Pair:
         place = int(offsets[client]), int(offsets[client + 1])
         return x.read(*place), y.read(*place)
 
     try:
-        return Population(
+        return cls(
             rows,
             np.diff(offsets),
             classes=_classes(y) if classes is None else classes,

@@ -1,57 +1,50 @@
-"""One npz file with an array that says whose row each is."""
+"""An npz file with an array that says which client owns each row."""
 
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
 
 from polyfed.core.errors import PolyfedError, suggestion
-from polyfed.data.arrays import from_arrays
-from polyfed.data.federation import Federation, PathLike
-from polyfed.data.options import existing_path, text
-from polyfed.data.partitions import by_column
+from polyfed.data.arrays import from_owned_rows
+from polyfed.data.formats.failures import reason
+from polyfed.data.option_checks import PathLike, existing_path, text
+from polyfed.data.split import ReadOptions
+
+if TYPE_CHECKING:
+    from polyfed.data.federation import Federation
 
 
-def from_npz(path: PathLike, *, client: str, target: str, features: str, **options: Any) -> Federation:
+def from_npz(
+    cls: type[Federation], path: PathLike, *, client: str, target: str, features: str, **options: Unpack[ReadOptions]
+) -> Federation:
     """See `Federation.from_npz`."""
     file = existing_path("path", path)
     keys = {"client": text("client", client), "target": text("target", target), "features": text("features", features)}
+    owner, y, x = read_arrays(file, [(f"{role} array", key) for role, key in keys.items()])
+    source: dict[str, object] = {"name": "npz", "path": str(path), **keys, **options}
+    try:
+        return from_owned_rows(cls, owner, x, y, source=source, **options)
+    except PolyfedError as error:
+        raise PolyfedError(f"{file}: {error}") from None
+
+
+def read_arrays(file: Path, wanted: Sequence[tuple[str, str]]) -> list[np.ndarray]:
+    """Arrays of an npz file, wanted as (what to call it in an error, its name in the file)."""
     try:
         with file.open("rb") as handle:
             content = np.load(handle, allow_pickle=False)
             if not isinstance(content, Mapping):
                 raise PolyfedError(f"{file}: a single array, expected an npz file with several")
-            for role, key in keys.items():
-                if key not in content:
-                    raise PolyfedError(f"{file}: there is no {role} array {key!r}{suggestion(key, map(str, content))}")
-            owner, y, x = (content[key] for key in keys.values())
+            for what, name in wanted:
+                if name not in content:
+                    raise PolyfedError(f"{file}: there is no {what} {name!r}{suggestion(name, map(str, content))}")
+            return [content[name] for _, name in wanted]
     except PolyfedError:
         raise
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, AttributeError) as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
-        raise PolyfedError(f"{file}: cannot be read as an npz file of plain arrays ({reason})") from None
-    source = {"name": "npz", "path": str(path), **keys, **options}
-    try:
-        return by_client(owner, x, y, source=source, **options)
-    except PolyfedError as error:
-        raise PolyfedError(f"{file}: {error}") from None
-
-
-def by_client(owner: np.ndarray, x: np.ndarray, y: np.ndarray, **options: Any) -> Federation:
-    """A federation of rows that lie together, by the client that each belongs to."""
-    for name, array in (("client", owner), ("target", y), ("features", x)):
-        if array.ndim < 1 or len(array) != len(owner):
-            found = f"{len(array)} entries" if array.ndim else "a single value"
-            raise PolyfedError(f"the {name} array has {found}, expected one for each of {owner.size} rows")
-    if owner.ndim != 1 or owner.dtype.kind not in "iuUSb":
-        raise PolyfedError(
-            f"the client array has shape {owner.shape} and type {owner.dtype}, expected a name or a number per row"
-        )
-    if not len(owner):
-        raise PolyfedError("there are no rows")
-    groups = by_column(np.char.decode(owner) if owner.dtype.kind == "S" else owner)
-    flat = x.reshape(len(x), 1) if x.ndim == 1 else x
-    return from_arrays({name: (flat[rows], y[rows]) for name, rows in groups.items()}, **options)
+        raise PolyfedError(f"{file}: cannot be read as an npz file of plain arrays ({reason(error)})") from None

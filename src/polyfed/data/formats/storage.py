@@ -6,20 +6,24 @@ import json
 import os
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from polyfed.core.errors import PolyfedError
-from polyfed.data.federation import Federation, Split
-from polyfed.data.options import existing_path
-from polyfed.data.split import PARTS
+from polyfed.data.formats.failures import reason
+from polyfed.data.option_checks import PathLike, existing_path
+from polyfed.data.split import PARTS, Split
+
+if TYPE_CHECKING:
+    from polyfed.data.federation import Federation
 
 FORMAT = 1
 KEY = "polyfed.federation"
 
 
-def save(federation: Federation, path: str | os.PathLike[str]) -> None:
-    """Write atomically: a reader sees the old file or the whole new one, also after a power cut."""
+def save(federation: Federation, path: PathLike) -> None:
+    """Write atomically: a reader sees the old file or the whole new one, even after a power cut."""
     from safetensors.numpy import save_file
 
     target = Path(path)
@@ -58,7 +62,7 @@ def save(federation: Federation, path: str | os.PathLike[str]) -> None:
     _sync(target.parent)
 
 
-def load(path: str | os.PathLike[str]) -> Federation:
+def load(cls: type[Federation], path: PathLike) -> Federation:
     """Read a file that `save` wrote, or refuse it by name."""
     from safetensors import SafetensorError, safe_open
 
@@ -72,23 +76,22 @@ def load(path: str | os.PathLike[str]) -> Federation:
             if header["format"] != FORMAT:
                 raise PolyfedError(f"{file}: written in format {header['format']}, expected {FORMAT}")
             tensors = {name: content.get_tensor(name) for name in content.keys()}  # noqa: SIM118
-        return _rebuild(header, tensors)
+        return _rebuild(cls, header, tensors)
     except PolyfedError as error:
         message = str(error)
         raise PolyfedError(message if message.startswith(str(file)) else f"{file}: {message}") from None
     except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
-        raise PolyfedError(f"{file}: cannot be read as a saved federation ({reason})") from None
+        raise PolyfedError(f"{file}: cannot be read as a saved federation ({reason(error)})") from None
 
 
-def _rebuild(header: dict, tensors: dict[str, np.ndarray]) -> Federation:
+def _rebuild(cls: type[Federation], header: dict[str, Any], tensors: dict[str, np.ndarray]) -> Federation:
     parts = {part: Split(*(tensors[f"{part}.{name}"] for name in ("x", "y", "offsets"))) for part in PARTS}
     text = header["text_columns"]
     classes = header["classes"]
     for part, split in parts.items():
         if classes is not None and split.y.size and not (split.y.min() >= 0 and split.y.max() < classes):
             raise PolyfedError(f"{part} has labels in {split.y.min()}..{split.y.max()}, expected 0..{classes - 1}")
-    return Federation(
+    return cls(
         clients=tuple(header["clients"]),
         **parts,
         classes=classes,

@@ -1,27 +1,29 @@
-"""Federations from tables: a DataFrame, a CSV or a Parquet file with a client column."""
+"""A federation from a table with a client column: a DataFrame, a CSV or a Parquet file."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 import numpy as np
 
 from polyfed.core.errors import PolyfedError, suggestion
-from polyfed.data.federation import Federation, Split
+from polyfed.data.formats.failures import reason
 from polyfed.data.labels import encode
-from polyfed.data.options import existing_path, fractions, integer, text
-from polyfed.data.split import PARTS, split_rows
+from polyfed.data.option_checks import PathLike, existing_path, fractions, integer, text
+from polyfed.data.split import PARTS, ReadOptions, Split, split_rows
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
+
+    from polyfed.data.federation import Federation
 
 RowName = Callable[[int], str]  # position in the table -> "row 3 (counted from 0)", perhaps with a file
 
 
 def from_dataframe(
+    cls: type[Federation],
     df: DataFrame,
     *,
     client: str,
@@ -32,7 +34,7 @@ def from_dataframe(
     seed: int = 0,
     classes: int | None = None,
     origin: str = "",
-    source: dict[str, Any] | None = None,
+    source: dict[str, object] | None = None,
     row_name: RowName = lambda row: f"row {row} (counted from 0)",
 ) -> Federation:
     """See `Federation.from_dataframe`; `origin` ("file.csv: ") begins every error."""
@@ -61,7 +63,7 @@ def from_dataframe(
     train, held_validation, held_test = (
         Split(x[order[rows[part][0]]], y[order[rows[part][0]]], rows[part][1]) for part in PARTS
     )
-    return Federation(
+    return cls(
         clients=names,
         train=train,
         validation=held_validation,
@@ -73,13 +75,27 @@ def from_dataframe(
     )
 
 
-def from_table_file(path: str | os.PathLike[str], kind: str, *, client: str, target: str, **options: Any) -> Federation:
+class TableOptions(ReadOptions):
+    """What a reader of a table can be told: also which columns are features (None: all others)."""
+
+    features: Sequence[str] | None
+
+
+def from_table_file(
+    cls: type[Federation],
+    path: PathLike,
+    kind: Literal["csv", "parquet"],
+    *,
+    client: str,
+    target: str,
+    **options: Unpack[TableOptions],
+) -> Federation:
     """A CSV or Parquet file through `from_dataframe`; `options` are those of `from_dataframe`."""
     file = existing_path("path", path)
     frame = read_table(file, kind, text_columns=(text("client", client),))
-    named: dict[str, Any] = {"name": kind, "path": str(path), "client": client, "target": target}
-    source = named | options | {"features": options["features"] and list(options["features"])}
-    return from_dataframe(frame, client=client, target=target, origin=f"{file}: ", source=source, **options)
+    source: dict[str, object] = {"name": kind, "path": str(path), "client": client, "target": target, **options}
+    source["features"] = options["features"] and list(options["features"])
+    return from_dataframe(cls, frame, client=client, target=target, origin=f"{file}: ", source=source, **options)
 
 
 def read_table(path: Path, kind: str, text_columns: Sequence[str] = ()) -> DataFrame:
@@ -93,8 +109,7 @@ def read_table(path: Path, kind: str, text_columns: Sequence[str] = ()) -> DataF
             return pd.read_csv(path, dtype=dict.fromkeys(text_columns, "str"))
         return pd.read_parquet(path)
     except (OSError, ValueError) as error:  # pandas' and pyarrow's parse errors are ValueErrors
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
-        raise PolyfedError(f"{path}: cannot be read as a {kind} table ({reason})") from None
+        raise PolyfedError(f"{path}: cannot be read as a {kind} table ({reason(error)})") from None
 
 
 def _columns(df: DataFrame, client: str, target: str, features: Sequence[str] | None, origin: str) -> list[str]:
@@ -146,8 +161,8 @@ def _feature(column: Series, name: str, origin: str, where: RowName) -> np.ndarr
         raise PolyfedError(f"{origin}feature column {name!r} is not numeric{example}; encode it or drop it")
     values = column.to_numpy(dtype=np.float64, na_value=np.nan)
     for row in np.flatnonzero(~np.isfinite(values))[:1]:
-        found = "missing or NaN" if np.isnan(values[row]) else str(values[row])
-        raise PolyfedError(f"{origin}column {name!r} is {found} at {where(row)}, expected a finite number")
+        wrong = "missing or NaN" if np.isnan(values[row]) else str(values[row])
+        raise PolyfedError(f"{origin}column {name!r} is {wrong} at {where(row)}, expected a finite number")
     return values
 
 

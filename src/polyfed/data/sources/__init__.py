@@ -1,1 +1,11 @@
-"""What makes or fetches a dataset."""
+"""What makes or fetches a dataset.
+
+synthetic.py, quadratics.py, sines.py, digits.py  embedded: nothing to download
+mnist.py, cifar.py                                published images, shared out by any partition
+shakespeare.py, leaf.py                           published clients: roles and writers
+libsvm.py                                         LIBSVM files
+hugging_face.py                                   datasets of the Hugging Face Hub
+images.py, rows.py, label_names.py, characters.py, cache.py  what several of them share
+published.py                                      the data folder
+catalogue.py, fetch.py, archives.py               what can be downloaded to it, and how
+"""

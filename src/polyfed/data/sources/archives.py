@@ -7,14 +7,27 @@ import shutil
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Container, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from polyfed.core.errors import PolyfedError
 
 LARGEST = 2**30
 """The most bytes of one file of an archive."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One entry of an archive."""
+
+    path: str
+    size: int
+    plain: bool
+    """Whether it is a plain file."""
+    open: Callable[[], IO[bytes] | None]
 
 
 def unpack(archive: Path, folder: Path, members: Sequence[str]) -> None:
@@ -25,14 +38,14 @@ def unpack(archive: Path, folder: Path, members: Sequence[str]) -> None:
     wanted = {Path(member).name: folder / member for member in members}
     parts: dict[Path, Path] = {}
     try:
-        with _open(archive) as content:
-            entries = _entries(content, archive, wanted)
+        with zipfile.ZipFile(archive) if zipfile.is_zipfile(archive) else tarfile.open(archive) as content:
+            entries = _chosen(_entries(content), archive, wanted)
             for name, target in wanted.items():
-                if name not in entries:
+                if name not in entries or (source := entries[name].open()) is None:
                     raise PolyfedError(f"{archive}: there is no {name} in it")
                 target.parent.mkdir(parents=True, exist_ok=True)
                 parts[target] = target.with_name(f"{target.name}.part")
-                with _reader(content, entries[name]) as source, parts[target].open("wb") as out:
+                with source, parts[target].open("wb") as out:
                     shutil.copyfileobj(source, out, 2**20)
         for target, part in parts.items():
             os.replace(part, target)
@@ -43,29 +56,25 @@ def unpack(archive: Path, folder: Path, members: Sequence[str]) -> None:
             part.unlink(missing_ok=True)
 
 
-def _open(archive: Path) -> Any:
-    return zipfile.ZipFile(archive) if zipfile.is_zipfile(archive) else tarfile.open(archive)
+def _entries(content: tarfile.TarFile | zipfile.ZipFile) -> list[Entry]:
+    if isinstance(content, zipfile.ZipFile):
+        return [
+            Entry(info.filename, info.file_size, not info.is_dir(), partial(content.open, info))
+            for info in content.infolist()
+        ]
+    return [Entry(info.name, info.size, info.isfile(), partial(content.extractfile, info)) for info in content]
 
 
-def _entries(content: Any, archive: Path, wanted: dict[str, Path]) -> dict[str, Any]:
-    """The archive's entries by the last part of their names, as far as they are wanted."""
-    found: dict[str, Any] = {}
-    for entry, path, size, plain in _listed(content):
-        name = path.rpartition("/")[2]
+def _chosen(entries: Sequence[Entry], archive: Path, wanted: Container[str]) -> dict[str, Entry]:
+    """The wanted entries by the last part of their paths."""
+    chosen: dict[str, Entry] = {}
+    for entry in entries:
+        name = entry.path.rpartition("/")[2]
         if name not in wanted:
             continue
-        if name in found or not plain or size > LARGEST:
-            raise PolyfedError(f"{archive}: {path} is there twice, no plain file or too large, expected a data file")
-        found[name] = entry
-    return found
-
-
-def _listed(content: tarfile.TarFile | zipfile.ZipFile) -> list[tuple[Any, str, int, bool]]:
-    """(entry, path, size, whether it is a plain file) of everything in an archive."""
-    if isinstance(content, zipfile.ZipFile):
-        return [(entry, entry.filename, entry.file_size, not entry.is_dir()) for entry in content.infolist()]
-    return [(entry, entry.name, entry.size, entry.isfile()) for entry in content]
-
-
-def _reader(content: Any, entry: Any) -> IO[bytes]:
-    return content.open(entry) if isinstance(content, zipfile.ZipFile) else content.extractfile(entry)
+        if name in chosen or not entry.plain or entry.size > LARGEST:
+            raise PolyfedError(
+                f"{archive}: {entry.path} is there twice, not a plain file or too large, expected a data file"
+            )
+        chosen[name] = entry
+    return chosen

@@ -1,23 +1,23 @@
-"""What was read from files in this process, so that a second federation of the same files is quick."""
+"""Keeps what was read from files in this process, so that a second federation of the same files is quick."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar, cast
 
 import numpy as np
 
-Value = TypeVar("Value", bound=tuple)
+Value = TypeVar("Value", bound=tuple[object, ...])
 
 LIMIT = 2**30
 """The most bytes that are kept; what was used least recently goes first."""
-_kept: OrderedDict[Any, tuple[tuple, int]] = OrderedDict()
+_kept: OrderedDict[tuple[object, ...], tuple[tuple[object, ...], int]] = OrderedDict()
 
 
-def parsed(read: Callable[..., Value], files: Sequence[Path], *options: Any) -> Value:
-    """read(files, *options), or what it gave before if no file changed since (size and time of change).
+def parsed(read: Callable[..., Value], files: Sequence[Path], *options: object) -> Value:
+    """read(files, *options), or what it gave before if no file has changed since (in size or time of change).
 
     Its arrays are read-only, because others may be given the same ones.
     """
@@ -30,12 +30,12 @@ def parsed(read: Callable[..., Value], files: Sequence[Path], *options: Any) -> 
             array.setflags(write=False)
         _kept[key] = (value, sum(array.nbytes for array in arrays))
     _kept.move_to_end(key)
-    found = _kept[key][0]
+    value = cast(Value, _kept[key][0])  # what `read`, which is in the key, gave
     while sum(size for _, size in _kept.values()) > LIMIT:
         _kept.popitem(last=False)
-    return found  # pyright: ignore[reportReturnType]
+    return value
 
 
 def forget() -> None:
-    """Give the memory back."""
+    """Empty the cache."""
     _kept.clear()

@@ -1,4 +1,4 @@
-"""The published datasets: their files in the data folder, where they come from, what they weigh, their licence.
+"""The published datasets: their files in the data folder, where they come from, their sizes and licences.
 
 Only hosts of the datasets' own authors and the mirrors that they are commonly fetched from are named here.
 """
@@ -8,9 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from polyfed.data.sources.cifar import BATCHES, FOLDER
-from polyfed.data.sources.mnist import EMNIST
-from polyfed.data.sources.published import data_folder
+from polyfed.data.sources.label_names import EMNIST
 
 MNIST_HOSTS = ("https://ossci-datasets.s3.amazonaws.com/mnist/", "https://storage.googleapis.com/cvdf-datasets/mnist/")
 QMNIST_HOSTS = ("https://raw.githubusercontent.com/facebookresearch/qmnist/master/",)
@@ -23,16 +21,16 @@ LIBSVM_HOSTS = ("https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/binary/
 
 @dataclass(frozen=True)
 class Download:
-    """One file to fetch. `size` is exact where there is a checksum, else about what it is."""
+    """One file to fetch. `size` is exact where there is a checksum, else approximate."""
 
     path: str
-    """Where it goes, from the data folder."""
+    """Where it goes: a path from the data folder."""
     hosts: tuple[str, ...]
     size: int
     checksum: str | None
-    """"sha256:..." or "md5:..."; None: not known here, so what came is only described."""
+    """"sha256:..." or "md5:..."; None: not known, so the file that came is only described."""
     members: tuple[str, ...] = ()
-    """For an archive: the files that are taken out of it, from the data folder; the archive itself is not kept."""
+    """For an archive: the files that are taken out of it, as paths from the data folder; the archive is not kept."""
 
     @property
     def urls(self) -> tuple[str, ...]:
@@ -40,7 +38,7 @@ class Download:
 
     @property
     def results(self) -> tuple[str, ...]:
-        """The files that are there afterwards, from the data folder."""
+        """The files that are there afterwards, as paths from the data folder."""
         return self.members or (self.path,)
 
 
@@ -54,9 +52,9 @@ class Dataset:
     licence: str
     downloads: tuple[Download, ...] = ()
     by_hand: str = ""
-    """How to get it where it cannot be downloaded as it is read."""
+    """How to get it, where what is published must be converted first."""
     files: tuple[str, ...] = ()
-    """What must be there, where there is nothing to download; a folder counts if it is not empty."""
+    """What must be there, for a dataset without downloads; a folder counts if it is not empty."""
 
     @property
     def size(self) -> int:
@@ -67,14 +65,13 @@ class Dataset:
         """Whether every file has a known checksum."""
         return all(download.checksum for download in self.downloads)
 
-    def missing(self, folder: Path | None = None) -> list[str]:
-        """What is not in the data folder, from the data folder."""
-        folder = folder or data_folder()
+    def missing(self, folder: Path) -> list[str]:
+        """The files that this data folder lacks, as paths from there."""
         wanted = [result for download in self.downloads for result in download.results] or list(self.files)
         return [name for name in wanted if not _there(folder / name)]
 
-    def state(self, folder: Path | None = None) -> str:
-        """In words: there, how many of its files, or what it would take."""
+    def state(self, folder: Path) -> str:
+        """In words: whether it is in this data folder, or how much there is to fetch."""
         missing = self.missing(folder)
         if not missing:
             return "there"
@@ -120,6 +117,8 @@ FASHION = _mnist_kind(
         "t10k-labels-idx1-ubyte": (5148, "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5"),
     },
 )
+CIFAR_FOLDER = "cifar-10-batches-bin"
+CIFAR_BATCHES = (*(f"data_batch_{number}.bin" for number in range(1, 6)), "test_batch.bin")
 EMNIST_FILES = tuple(
     f"emnist/emnist-{version}-{part}-{kind}-ubyte.gz"
     for version in EMNIST
@@ -189,7 +188,7 @@ DATASETS: dict[str, Dataset] = {
                     CIFAR_HOSTS,
                     170052171,
                     "sha256:c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
-                    tuple(f"{FOLDER}/{name}" for name in BATCHES),
+                    tuple(f"{CIFAR_FOLDER}/{name}" for name in CIFAR_BATCHES),
                 ),
             ),
         ),
@@ -229,7 +228,7 @@ EMBEDDED = {
 
 
 def dataset_of(path: str) -> Dataset | None:
-    """The first dataset that has this file (from the data folder)."""
+    """The first dataset that has this file (a path from the data folder)."""
     for dataset in DATASETS.values():
         if any(path in download.results for download in dataset.downloads):
             return dataset

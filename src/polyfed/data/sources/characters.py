@@ -13,7 +13,7 @@ ALPHABET = "".join(
     sorted("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789\n !\"&'(),-.:;>?[]}", key=ord)
 )
 OTHER = ALPHABET.index(" ")
-"""What a character outside the alphabet is read as."""
+"""The token id for a character outside the alphabet: a space."""
 PLAIN = str.maketrans({"‘": "'", "’": "'", "“": '"', "”": '"', "–": "-", "—": "-", "\r": "\n", "\t": " "})
 _CODES = np.full(128, -1, np.int32)
 _CODES[[ord(letter) for letter in ALPHABET]] = np.arange(len(ALPHABET))
@@ -34,14 +34,14 @@ def tokens(text: str) -> tuple[np.ndarray, int]:
     return np.where(odd, np.int32(OTHER), codes), int(odd.sum())
 
 
-def outside(count: int) -> str:
+def foreign_note(count: int) -> str:
     """A note on characters that the alphabet does not have."""
     return f"{count:,} character{'s' if count != 1 else ''} outside the alphabet read as spaces"
 
 
 def text_of(codes: Sequence[int] | np.ndarray) -> str:
     """The text of token ids."""
-    found = np.asarray(codes)
-    if found.size and (found.min() < 0 or found.max() >= len(ALPHABET)):
-        raise PolyfedError(f"token ids must lie in 0..{len(ALPHABET) - 1}, found {found.min()}..{found.max()}")
-    return "".join(ALPHABET[code] for code in found.ravel())
+    ids = np.asarray(codes)
+    if ids.size and (ids.min() < 0 or ids.max() >= len(ALPHABET)):
+        raise PolyfedError(f"token ids must lie in 0..{len(ALPHABET) - 1}, found {ids.min()}..{ids.max()}")
+    return "".join(ALPHABET[code] for code in ids.ravel())

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from polyfed.core.errors import PolyfedError
 from polyfed.data.federation import Federation
 from polyfed.data.sources.cache import parsed
+from polyfed.data.sources.catalogue import CIFAR_BATCHES, CIFAR_FOLDER
 from polyfed.data.sources.images import Images, check_image_options, share_out, whole
+from polyfed.data.sources.label_names import CIFAR10
 from polyfed.data.sources.published import published_file
 
-FOLDER = "cifar-10-batches-bin"
-BATCHES = (*(f"data_batch_{number}.bin" for number in range(1, 6)), "test_batch.bin")
-NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 RECORD = 1 + 3 * 32 * 32
 
 
@@ -27,17 +25,17 @@ def cifar10(
     validation: float = 0.1,
     test: float | str = "published",
     every: int = 1,
-    **options: Any,
+    **options: object,
 ) -> Federation:
     """CIFAR-10: 50,000 + 10,000 photographs of 32 x 32 x 3 bytes, 10 classes; `options` go to the partition.
 
-    `test` is "published" (the test batch's images, shared out to match each client's own labels) or the share of each
-    client's own rows that is held out, of all 60,000. `every`: take one image in so many.
+    `test` is "published" (the test batch's images, shared out to match each client's own labels) or a share: then all
+    60,000 images are shared out, and each client holds out that share of its own. `every` = n takes one image in n.
     """
     check_image_options(cifar10, partition, clients, options)
-    files = [published_file(FOLDER, name) for name in BATCHES]
+    files = [published_file(CIFAR_FOLDER, name) for name in CIFAR_BATCHES]
     x, y, training = parsed(_read, files)
-    images = Images(x, y, int(training), 10, NAMES)
+    images = Images(x, y, int(training), 10, CIFAR10)
     return share_out(images, partition, clients, seed, validation, test, options, {"name": "cifar10"}, every)
 
 

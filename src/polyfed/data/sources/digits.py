@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from polyfed.data.federation import Federation
-from polyfed.data.options import check_options, integer, option_names
+from polyfed.data.option_checks import check_options, integer, option_names
 from polyfed.data.partitions import partition as apply_partition
-from polyfed.data.partitions import scheme_options
+from polyfed.data.schemes import scheme_options
 
 # Skewed enough that clients differ, with enough rows for each of them to be tested on.
-DEFAULTS: dict[str, dict[str, Any]] = {
+DEFAULTS: dict[str, dict[str, object]] = {
     "dirichlet": {"concentration": 0.3, "min_size": 20},
     "classes_per_client": {"k": 2},
     "power_law": {"exponent": 1.1, "classes": 2},
@@ -25,7 +23,7 @@ def digits(
     seed: int = 0,
     validation: float = 0.1,
     test: float = 0.2,
-    **options: Any,
+    **options: object,
 ) -> Federation:
     """Handwritten digits, 64 features in [0, 1] (float32), 10 classes; `options` go to the partition."""
     known = option_names(digits)[0] | scheme_options(partition)[0]
@@ -35,8 +33,8 @@ def digits(
 
     x, y = load_digits(return_X_y=True)
     options = {**DEFAULTS.get(partition, {}), **options}
-    shares = {"validation": validation, "test": test}
-    source = {"name": "digits", "partition": partition, "clients": clients, "seed": seed, **shares, **options}
+    source = {"name": "digits", "partition": partition, "clients": clients, "seed": seed}
+    source |= {"validation": validation, "test": test, **options}
     source.pop("values", None)  # one per row: data, not a parameter
     return apply_partition(
         (np.asarray(x) / 16).astype(np.float32),
@@ -44,7 +42,8 @@ def digits(
         partition,
         clients,
         seed,
-        **shares,
+        validation=validation,
+        test=test,
         num_classes=10,
         source=source,
         **options,

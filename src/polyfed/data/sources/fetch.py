@@ -12,6 +12,7 @@ import urllib.request
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 from urllib.parse import urlsplit
 
 from polyfed.core.errors import PolyfedError, suggestion
@@ -28,9 +29,9 @@ TIMEOUT = 30.0
 """Seconds without a byte after which a connection is given up."""
 BLOCK = 2**18
 FINAL = (400, 401, 403, 404, 405, 410, 451)
-"""Answers that do not change by asking again."""
+"""Status codes after which another try is pointless."""
 FORMS: dict[str, Callable[[Path], object]] = {"shakespeare": speeches, "libsvm": read_libsvm}
-"""By folder, what must be able to read a file: some have no known checksum."""
+"""By folder, the reader that must accept a file: some files have no known checksum."""
 
 
 class _Cut(Exception):
@@ -49,7 +50,7 @@ class Fetched:
     size: int
     already: bool = False
     sha256: str | None = None
-    """For a file whose checksum is not known here: the one that came."""
+    """The checksum of a file for which none is known beforehand."""
 
 
 def find(name: str) -> Dataset:
@@ -106,7 +107,7 @@ def _get(item: Download, folder: Path, urls: Sequence[str], report: Report, paus
 
 
 def _download(item: Download, part: Path, urls: Sequence[str], report: Report, pause: float) -> str:
-    """Bring the whole file to `part`; its checksum, as sha256 where none is known beforehand."""
+    """Download the whole file to `part`; gives its checksum, sha256 where none is known beforehand."""
     name = Path(item.path).name
     reasons: dict[str, Exception] = {}
     for attempt in range(TRIES):
@@ -125,19 +126,19 @@ def _download(item: Download, part: Path, urls: Sequence[str], report: Report, p
 
 
 def _verified(item: Download, part: Path, resumed: bool) -> str:
-    """The checksum of a whole file that is the published one; any other file is thrown away."""
-    found = _digest(part, item.checksum or "sha256:")
-    if item.checksum in (None, found):
+    """The checksum of a whole file, which must be the published one; any other file is deleted."""
+    checksum = _digest(part, item.checksum or "sha256:")
+    if item.checksum in (None, checksum):
         try:
             FORMS.get(item.path.partition("/")[0], lambda path: None)(part)
         except PolyfedError as error:
             part.unlink()
             raise _Refused(f"the file that came has the wrong form: {str(error).removeprefix(f'{part}: ')}") from None
-        return found
+        return checksum
     part.unlink()
     if resumed:  # two pieces that do not belong together; a fresh start may be right
         raise _Cut("the resumed file was not the published one")
-    raise _Refused(f"the file that came is not the published one, {found} instead of {item.checksum}")
+    raise _Refused(f"the file that came is not the published one, {checksum} instead of {item.checksum}")
 
 
 def _kept(part: Path, item: Download) -> str:
@@ -148,7 +149,7 @@ def _kept(part: Path, item: Download) -> str:
 
 
 def _transfer(url: str, part: Path, item: Download, report: Callable[[int, int], None]) -> None:
-    """One request; bytes are appended to `part`, or it is begun anew where the server does not resume."""
+    """One request: what comes is appended to `part`, or replaces it if the server does not resume."""
     start = part.stat().st_size if part.exists() else 0
     if item.checksum and start >= item.size:
         if start == item.size:
@@ -180,7 +181,7 @@ def _transfer(url: str, part: Path, item: Download, report: Callable[[int, int],
 
 
 def _resumes(answer: http.client.HTTPResponse, start: int) -> bool:
-    """Whether the answer goes on where we stopped; any other begins at the first byte."""
+    """Whether the answer continues where the file ends; any other answer begins at the first byte."""
     return answer.status == 206 and (answer.headers.get("Content-Range") or "").startswith(f"bytes {start}-")
 
 
@@ -191,7 +192,7 @@ def _check_total(total: int, item: Download) -> None:
 
 def _copy(
     answer: http.client.HTTPResponse,
-    file: object,
+    file: BinaryIO,
     start: int,
     total: int,
     item: Download,
@@ -203,7 +204,7 @@ def _copy(
         done += len(block)
         if done > limit:
             raise _Refused(f"more than {limit:,} bytes, where the published file has {item.size:,}")
-        file.write(block)  # pyright: ignore[reportAttributeAccessIssue]
+        file.write(block)
         report(done, total or (item.size if item.checksum else 0))
     expected = total or (item.size if item.checksum else 0)
     if expected and done < expected:

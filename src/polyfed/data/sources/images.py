@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from polyfed.core.aligned import empty
 from polyfed.core.errors import PolyfedError
 from polyfed.data.federation import Federation
-from polyfed.data.gather import PUBLISHED, Rows, gather, held_out, split_at_random
-from polyfed.data.options import check_options, integer, option_names
-from polyfed.data.partitions import assign, scheme_options
+from polyfed.data.option_checks import check_options, integer, option_names
+from polyfed.data.schemes import assign, scheme_options
 from polyfed.data.seeds import stream
 from polyfed.data.sources.digits import DEFAULTS
+from polyfed.data.sources.rows import PUBLISHED, Rows, federation_of_rows, held_out, split_at_random
 
 
 @dataclass(frozen=True)
@@ -30,8 +29,10 @@ class Images:
     label_names: tuple[str, ...] | None = None
 
 
-def check_image_options(source: Any, partition: str, clients: Any, options: dict[str, Any]) -> None:
-    """Refuse options that the source and its partition do not have, or lack, before any file is read."""
+def check_image_options(
+    source: Callable[..., Federation], partition: str, clients: object, options: Mapping[str, object]
+) -> None:
+    """Refuse unknown and missing options of the source and its partition, before any file is read."""
     names, required = scheme_options(partition)
     given = {**DEFAULTS.get(partition, {}), **options}
     check_options(f"{source.__name__} with partition {partition!r}", given, option_names(source)[0] | names, required)
@@ -45,8 +46,8 @@ def share_out(
     seed: int,
     validation: float,
     test: float | str,
-    options: dict[str, Any],
-    source: dict[str, Any],
+    options: Mapping[str, object],
+    source: Mapping[str, object],
     every: int = 1,
 ) -> Federation:
     """Training and test rows for every client, both with its own mixture of labels.
@@ -64,22 +65,23 @@ def share_out(
     parts = split_at_random(names, rows, validation, share or 0.0, seed)
     if share is None:
         parts["test"] = matching_test_rows(images, rows, seed)
-    described = {"partition": partition, "clients": clients, "seed": seed, "validation": validation, "test": test}
+    described: dict[str, object] = {**source, "partition": partition, "clients": clients, "seed": seed}
+    described |= {"validation": validation, "test": test}
     if every > 1:
         described["every"] = every
-    return gather(
+    return federation_of_rows(
         images.x,
         images.y,
         names,
         parts,
-        images.classes,
+        classes=images.classes,
         label_names=images.label_names,
-        source={**source, **described, **{key: value for key, value in options.items() if key != "values"}},
+        source={**described, **{key: value for key, value in options.items() if key != "values"}},
     )
 
 
 def thinned(images: Images, every: int) -> Images:
-    """The first image of each `every`, in the order of the files."""
+    """One image in `every`, in the order of the files."""
     if every == 1:
         return images
     return replace(images, x=images.x[::every], y=images.y[::every], training=-(-images.training // every))
@@ -88,8 +90,8 @@ def thinned(images: Images, every: int) -> Images:
 def matching_test_rows(images: Images, rows: Rows, seed: int) -> Rows:
     """Rows of the test files for every client, in proportion to the labels of its training rows; each is used once.
 
-    A client with a share q of a class's training rows gets floor(q n) or one more of the class's n test rows, in the
-    mean q n. A client that would get none gets one row of its commonest class from the client that has most of them.
+    A client with a share q of a class's training rows gets floor(q n) or one more of the class's n test rows, on
+    average q n. A client that would get none gets one row of its commonest class from the client that has most of them.
     """
     counts = np.stack([np.bincount(images.y[own], minlength=images.classes) for own in rows])
     y = images.y[images.training :]
@@ -110,13 +112,13 @@ def matching_test_rows(images: Images, rows: Rows, seed: int) -> Rows:
 
 
 def _systematic(shares: np.ndarray, n: int, random: np.random.Generator) -> np.ndarray:
-    """Whole numbers that add up to n, each the floor or the ceiling of share * n, in the mean equal to it."""
+    """Whole numbers that add up to n, each the floor or the ceiling of share * n, and on average equal to it."""
     order = random.permutation(len(shares))
     bounds = np.floor(np.cumsum(shares[order]) * n + random.uniform()).astype(np.int64).clip(0, n)
     bounds[-1] = n
-    found = np.zeros(len(shares), np.int64)
-    found[order] = np.diff(bounds, prepend=0)
-    return found
+    counts = np.zeros(len(shares), np.int64)
+    counts[order] = np.diff(bounds, prepend=0)
+    return counts
 
 
 def _give_one(wanted: np.ndarray, own: np.ndarray, client: int) -> None:
@@ -135,10 +137,10 @@ def _give_one(wanted: np.ndarray, own: np.ndarray, client: int) -> None:
 def whole(
     pairs: Sequence[tuple[np.ndarray, np.ndarray]], files: Sequence[Path], classes: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(images, labels) pairs one after another in aligned memory; `files` hold the labels, for an error."""
+    """(images, labels) pairs one after another in aligned memory; an error names the one of `files` with the labels."""
     for (x, y), file in zip(pairs, files, strict=True):
         if len(x) != len(y):
-            raise PolyfedError(f"{file}: has {len(y):,} labels for {len(x):,} images, expected as many")
+            raise PolyfedError(f"{file}: has {len(y):,} labels for {len(x):,} images, expected equal numbers")
         if not len(y):
             raise PolyfedError(f"{file}: has no labels")
         if x.shape[1:] != pairs[0][0].shape[1:]:

@@ -6,27 +6,46 @@ A folder has `train/` and `test/`, each with json files {users, num_samples, use
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
 from polyfed.core.aligned import aligned, take
 from polyfed.core.errors import PolyfedError, suggestion
-from polyfed.data.federation import Federation, PathLike
-from polyfed.data.gather import Rows, gather, held_out, natural_clients, split_at_random, split_in_order
-from polyfed.data.options import existing_path, flag, integer
+from polyfed.data.federation import Federation
+from polyfed.data.option_checks import PathLike, existing_path, flag, integer
 from polyfed.data.sources.cache import parsed
-from polyfed.data.sources.characters import ALPHABET, outside, plain, tokens
-from polyfed.data.sources.mnist import EMNIST
+from polyfed.data.sources.characters import ALPHABET, foreign_note, plain, tokens
+from polyfed.data.sources.label_names import EMNIST
 from polyfed.data.sources.published import data_folder
+from polyfed.data.sources.rows import (
+    Rows,
+    federation_of_rows,
+    held_out,
+    natural_clients,
+    split_at_random,
+    split_in_order,
+)
 
-Convert = Callable[[list[Any], list[Any], str], tuple[np.ndarray, np.ndarray, int]]
-"""A user's x and y as arrays, with the number of odd characters; the last argument names the user in an error."""
-Parsed = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, tuple[str, ...], int]
-"""x, y, each row's user, which rows are of the test files, the users, and how many odd characters there were."""
+Convert = Callable[[list[object], list[object], str], tuple[np.ndarray, np.ndarray, int]]
+"""Makes arrays of a user's x and y, and counts characters outside the alphabet; errors begin with the last argument."""
 LABELS = EMNIST["byclass"]
+
+
+class LeafRows(NamedTuple):
+    """The rows of all files of a folder."""
+
+    x: np.ndarray
+    y: np.ndarray
+    owner: np.ndarray
+    """The user of each row, by number."""
+    held: np.ndarray
+    """Which rows are of the test files."""
+    users: tuple[str, ...]
+    foreign: int
+    """How many characters were outside the alphabet."""
 
 
 def femnist(
@@ -43,14 +62,14 @@ def femnist(
     `test` is "published" (the rows of the test files) or a share of each writer's rows, drawn from both folders.
     """
     flag("digits", digits)
-    x, y, owner, held, users, _ = _load("femnist", path, _images)
+    rows = _load("femnist", path, _images)
     if digits:
-        kept = np.flatnonzero(y < 10)
-        x, y, owner, held = take(x, kept), y[kept], owner[kept], held[kept]
+        kept = np.flatnonzero(rows.y < 10)
+        x, y, owner, held = take(rows.x, kept), rows.y[kept], rows.owner[kept], rows.held[kept]
+        rows = LeafRows(x, y, owner, held, rows.users, foreign=0)
     names = LABELS[:10] if digits else LABELS
     given = {"digits": digits}
-    found = (x, y, owner, held, users, 0)
-    return _federate("femnist", path, found, names, given, clients, min_rows, validation, test, seed)
+    return _federate("femnist", path, rows, names, given, clients, min_rows, validation, test, seed)
 
 
 def shakespeare_leaf(
@@ -65,18 +84,18 @@ def shakespeare_leaf(
 
     `test` is "published" (the rows of the test files) or a share of each role's rows: its last ones.
     """
-    found = _load("shakespeare_leaf", path, _texts)
+    rows = _load("shakespeare_leaf", path, _texts)
     return _federate(
-        "shakespeare_leaf", path, found, tuple(ALPHABET), {}, clients, min_rows, validation, test, seed, ordered=True
+        "shakespeare_leaf", path, rows, tuple(ALPHABET), {}, clients, min_rows, validation, test, seed, ordered=True
     )
 
 
 def _federate(
     name: str,
     path: PathLike | None,
-    found: Parsed,
+    content: LeafRows,
     labels: tuple[str, ...],
-    given: dict[str, Any],
+    given: Mapping[str, object],
     clients: int | None,
     min_rows: int,
     validation: float,
@@ -86,7 +105,7 @@ def _federate(
 ) -> Federation:
     validation, share = held_out(validation, test)
     integer("seed", seed)
-    x, y, owner, held, users, foreign = found
+    x, y, owner, held, users, foreign = content
     where = str(_folder(name, path))
     if share is None and not held.any():
         raise PolyfedError(f"{where}: has no test/ folder, expected one, or a share such as test = 0.2")
@@ -114,8 +133,8 @@ def _federate(
     source = {"name": name, **({} if path is None else {"path": str(path)}), "clients": clients, "min_rows": min_rows}
     source |= {**given, "validation": validation, "test": test, "seed": seed}
     if foreign:
-        source["note"] = outside(foreign)
-    return gather(x, y, chosen, parts, len(labels), label_names=labels, source=source)
+        source["note"] = foreign_note(foreign)
+    return federation_of_rows(x, y, chosen, parts, classes=len(labels), label_names=labels, source=source)
 
 
 def _one_sided(rows: dict[str, np.ndarray], held: np.ndarray) -> list[str]:
@@ -127,7 +146,7 @@ def _folder(name: str, path: PathLike | None) -> Path:
     return data_folder() / name if path is None else existing_path("path", path)
 
 
-def _load(name: str, path: PathLike | None, convert: Convert) -> Parsed:
+def _load(name: str, path: PathLike | None, convert: Convert) -> LeafRows:
     folder = _folder(name, path)
     files = {part: sorted((folder / part).glob("*.json")) for part in ("train", "test")}
     if not files["train"]:
@@ -138,7 +157,7 @@ def _load(name: str, path: PathLike | None, convert: Convert) -> Parsed:
     return parsed(_read, [*files["train"], *files["test"]], len(files["train"]), convert)
 
 
-def _read(files: Sequence[Path], training: int, convert: Convert) -> Parsed:
+def _read(files: Sequence[Path], training: int, convert: Convert) -> LeafRows:
     """All rows of all files, user by user within a file."""
     users: dict[str, int] = {}
     xs, ys, owners, held, foreign = [], [], [], [], 0
@@ -155,10 +174,10 @@ def _read(files: Sequence[Path], training: int, convert: Convert) -> Parsed:
     if not xs:
         raise PolyfedError(f"{files[0]}: has no users")
     x, y = aligned(np.concatenate(xs)), np.concatenate(ys)
-    return x, y, np.concatenate(owners), np.concatenate(held), tuple(users), foreign
+    return LeafRows(x, y, np.concatenate(owners), np.concatenate(held), tuple(users), foreign)
 
 
-def _users(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+def _users(file: Path) -> Iterator[tuple[str, dict[str, list[object]]]]:
     """(user, {x, y}) of a file, after a check of its form."""
     try:
         content = json.loads(file.read_bytes())
@@ -171,7 +190,7 @@ def _users(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
             raise PolyfedError(f"{file}: there is no {key!r}, expected LEAF's users, num_samples and user_data")
     users, counts, data = content["users"], content["num_samples"], content["user_data"]
     if len(users) != len(counts):
-        raise PolyfedError(f"{file}: has {len(users)} users and {len(counts)} num_samples, expected as many")
+        raise PolyfedError(f"{file}: has {len(users)} users and {len(counts)} num_samples, expected equal numbers")
     for user in data.keys() - set(map(str, users)):
         raise PolyfedError(f"{file}: user_data has {user!r}, which is not one of its users")
     for user, count in zip(users, counts, strict=True):
@@ -188,7 +207,7 @@ def _users(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
             yield user, own
 
 
-def _images(x: list[Any], y: list[Any], what: str) -> tuple[np.ndarray, np.ndarray, int]:
+def _images(x: list[object], y: list[object], what: str) -> tuple[np.ndarray, np.ndarray, int]:
     try:
         pixels, labels = np.asarray(x, np.float64), np.asarray(y)
     except (ValueError, TypeError):
@@ -196,7 +215,7 @@ def _images(x: list[Any], y: list[Any], what: str) -> tuple[np.ndarray, np.ndarr
     if pixels.shape[1:] != (784,):
         raise PolyfedError(f"{what} has images of shape {pixels.shape[1:]}, expected 784 numbers each")
     if not (pixels.min() >= 0 and pixels.max() <= 1):
-        raise PolyfedError(f"{what} has pixels outside [0, 1], or that are no numbers")
+        raise PolyfedError(f"{what} has pixels outside [0, 1], or that are not numbers")
     if labels.dtype.kind != "i" or labels.ndim != 1 or labels.min() < 0 or labels.max() >= len(LABELS):
         raise PolyfedError(f"{what} has labels other than whole numbers from 0 to {len(LABELS) - 1}")
     scaled = pixels * 255
@@ -206,16 +225,17 @@ def _images(x: list[Any], y: list[Any], what: str) -> tuple[np.ndarray, np.ndarr
     return kept.reshape(-1, 28, 28), labels.astype(np.int32), 0
 
 
-def _texts(x: list[Any], y: list[Any], what: str) -> tuple[np.ndarray, np.ndarray, int]:
-    if not all(isinstance(text, str) for text in (*x, *y)):
+def _texts(x: list[object], y: list[object], what: str) -> tuple[np.ndarray, np.ndarray, int]:
+    texts = [plain(text) for text in x if isinstance(text, str)]
+    following = [plain(text) for text in y if isinstance(text, str)]
+    if len(texts) != len(x) or len(following) != len(y):
         raise PolyfedError(f"{what} has x or y that are not text, expected strings of 80 characters and of one")
-    x, y = [plain(text) for text in x], [plain(text) for text in y]
-    for row, (text, after) in enumerate(zip(x, y, strict=True)):
+    for row, (text, after) in enumerate(zip(texts, following, strict=True)):
         if len(text) != 80 or len(after) != 1:
             raise PolyfedError(
                 f"{what}, row {row} (counted from 0) has {len(text)} characters and {len(after)} after them, "
                 "expected 80 and one"
             )
-    codes, odd = tokens("".join(x))
-    labels, odd_labels = tokens("".join(y))
+    codes, odd = tokens("".join(texts))
+    labels, odd_labels = tokens("".join(following))
     return codes.reshape(-1, 80), labels, odd + odd_labels

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from polyfed.core.errors import PolyfedError, suggestion
-from polyfed.data.federation import Federation, PathLike
-from polyfed.data.options import check_options, existing_path, integer, option_names, text
+from polyfed.data.federation import Federation
+from polyfed.data.option_checks import PathLike, check_options, existing_path, integer, option_names, text
 from polyfed.data.partitions import partition as apply_partition
-from polyfed.data.partitions import scheme_options
+from polyfed.data.schemes import scheme_options
 from polyfed.data.sources.cache import parsed
 from polyfed.data.sources.published import data_folder, published_file
 
@@ -22,8 +21,8 @@ LARGEST = 2**30
 
 
 @dataclass(frozen=True)
-class Known:
-    """What is known of a published file."""
+class PublishedFile:
+    """The shape of a published file, and what to note about it."""
 
     features: int
     rows: int
@@ -31,15 +30,15 @@ class Known:
 
 
 KNOWN = {
-    "mushrooms": Known(112, 8124),
-    "a6a": Known(123, 11220),
-    "a6a.t": Known(123, 21341, "the rows of a9a that are not in a6a; their order may differ from upstream's"),
-    "a9a": Known(123, 32561),
-    "w7a": Known(300, 24692),
-    "w7a.t": Known(300, 25057),
-    "w8a": Known(300, 49749),
-    "w6a.ge5": Known(300, 12292, "incomplete w6a: only the rows with at least 5 features, of 17188"),
-    "ijcnn1.num12": Known(22, 49990, "incomplete ijcnn1: its ten binary columns 1 to 10 are absent"),
+    "mushrooms": PublishedFile(112, 8124),
+    "a6a": PublishedFile(123, 11220),
+    "a6a.t": PublishedFile(123, 21341, "the rows of a9a that are not in a6a; their order may differ from upstream's"),
+    "a9a": PublishedFile(123, 32561),
+    "w7a": PublishedFile(300, 24692),
+    "w7a.t": PublishedFile(300, 25057),
+    "w8a": PublishedFile(300, 49749),
+    "w6a.ge5": PublishedFile(300, 12292, "incomplete w6a: only the rows with at least 5 features, of 17188"),
+    "ijcnn1.num12": PublishedFile(22, 49990, "incomplete ijcnn1: its ten binary columns 1 to 10 are absent"),
 }
 
 
@@ -52,13 +51,14 @@ def libsvm(
     test: float = 0.0,
     seed: int = 0,
     features: int | None = None,
-    **options: Any,
+    **options: object,
 ) -> Federation:
     """A LIBSVM file shared out over clients; `options` go to the partition.
 
     `name` is a file of the data folder's `libsvm`, `path` any other one. `features` is the width of the rows: by
-    default the published one where it is known, else the largest index. Two labels become -1 (the smaller) and +1,
-    more whole-numbered ones 0..C-1, any others are regression targets; `source["labels"]` tells which became which.
+    default the published one where it is known, else the largest index. Of two labels the smaller becomes -1 and the
+    other +1; three or more whole-numbered labels become 0..C-1; all else are regression targets. `source["labels"]`
+    tells which label became which.
     """
     check_options(
         f"libsvm with partition {partition!r}", options, option_names(libsvm)[0] | scheme_options(partition)[0], set()
@@ -70,7 +70,7 @@ def libsvm(
         features = known.features
     x, labels = parsed(_read, [file], features)
     y, mapping = map_labels(labels, file)
-    source: dict[str, Any] = {
+    source: dict[str, object] = {
         "name": "libsvm",
         **({"path": str(path)} if name is None else {"dataset": name}),
         "clients": clients,
@@ -87,7 +87,18 @@ def libsvm(
         notes.append(f"{len(y)} rows, where the published file has {known.rows}")
     if notes:
         source["note"] = "; ".join(notes)
-    return apply_partition(x, y, partition, clients, seed, validation=validation, test=test, source=source, **options)
+    return apply_partition(
+        x,
+        y,
+        partition,
+        clients,
+        seed,
+        validation=validation,
+        test=test,
+        num_classes=None,
+        source=source,
+        **options,
+    )
 
 
 def read_libsvm(path: PathLike, features: int | None = None) -> tuple[np.ndarray, np.ndarray]:
@@ -124,16 +135,16 @@ def _read(files: Sequence[Path], features: int | None) -> tuple[np.ndarray, np.n
 
 def map_labels(labels: np.ndarray, where: PathLike) -> tuple[np.ndarray, str]:
     """(targets, a note on which label became which)."""
-    found = np.unique(labels)
-    if len(found) < 2:
-        raise PolyfedError(f"{where}: every row has the label {found[0]:g}, expected at least two labels")
-    if len(found) == 2:
-        mapping = f"{found[0]:g} -> -1, {found[1]:g} -> +1"
-        return np.where(labels == found[0], -1, 1).astype(np.int32), mapping
-    if (found == np.floor(found)).all():
-        shown = [f"{label:g} -> {code}" for code, label in enumerate(found)]
+    values = np.unique(labels)
+    if len(values) < 2:
+        raise PolyfedError(f"{where}: every row has the label {values[0]:g}, expected at least two labels")
+    if len(values) == 2:
+        mapping = f"{values[0]:g} -> -1, {values[1]:g} -> +1"
+        return np.where(labels == values[0], -1, 1).astype(np.int32), mapping
+    if (values == np.floor(values)).all():
+        shown = [f"{label:g} -> {code}" for code, label in enumerate(values)]
         mapping = ", ".join(shown if len(shown) <= 10 else [*shown[:3], "...", shown[-1]])
-        return np.searchsorted(found, labels).astype(np.int32), mapping
+        return np.searchsorted(values, labels).astype(np.int32), mapping
     return labels, "real numbers, as in the file"
 
 
@@ -161,7 +172,7 @@ def _uncommented(data: bytes) -> bytes:
 
 
 class _Tokens:
-    """The numbers of a file as they stand: where each begins and ends, in which line, beside which colons."""
+    """The numbers of a file as they stand in it: where each begins and ends, and in which line."""
 
     def __init__(self, path: Path, data: bytes) -> None:
         self.path, self.data = path, data
@@ -211,7 +222,7 @@ class _Tokens:
         return self.data[self.starts[token] - 1 : self.ends[token] - 1].decode("utf-8", "replace")
 
     def refuse(self, wrong: Sequence[int] | np.ndarray, expected: str) -> None:
-        """Refuse the first of these tokens; none: nothing is wrong."""
+        """Refuse the first of these tokens, if there are any."""
         for token in wrong[:1]:
             raise PolyfedError(f"{self.path}, line {self.lines[token]}: found {self.text(token)!r}, {expected}")
 

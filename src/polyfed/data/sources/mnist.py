@@ -4,34 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from polyfed.core.errors import PolyfedError
 from polyfed.data.federation import Federation
 from polyfed.data.formats.idx import read_idx
-from polyfed.data.gather import gather, natural_clients, split_at_random
-from polyfed.data.options import choice, fractions, integer
-from polyfed.data.partitions import by_column
+from polyfed.data.option_checks import choice, fractions, integer
+from polyfed.data.schemes import by_column
 from polyfed.data.sources.cache import parsed
 from polyfed.data.sources.images import Images, check_image_options, share_out, whole
+from polyfed.data.sources.label_names import CLOTHES, DIGITS, EMNIST
 from polyfed.data.sources.published import published_file
-
-DIGITS = tuple("0123456789")
-CLOTHES = ("T-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot")
-CAPITALS, SMALL = tuple("ABCDEFGHIJKLMNOPQRSTUVWXYZ"), tuple("abcdefghijklmnopqrstuvwxyz")
-# In the merged versions a small letter that looks like its capital is counted as the capital.
-MERGED = (*DIGITS, *CAPITALS, *"abdefghnqrt")
-EMNIST = {
-    "byclass": (*DIGITS, *CAPITALS, *SMALL),
-    "bymerge": MERGED,
-    "balanced": MERGED,
-    "letters": CAPITALS,
-    "digits": DIGITS,
-    "mnist": DIGITS,
-}
-"""The versions of EMNIST with the names of their labels."""
+from polyfed.data.sources.rows import federation_of_rows, natural_clients, split_at_random
 
 
 def mnist(
@@ -41,12 +26,12 @@ def mnist(
     validation: float = 0.1,
     test: float | str = "published",
     every: int = 1,
-    **options: Any,
+    **options: object,
 ) -> Federation:
     """MNIST: 60,000 + 10,000 digits of 28 x 28 bytes, 10 classes; `options` go to the partition.
 
-    `test` is "published" (the test file's images, shared out to match each client's own labels) or the share of each
-    client's own rows that is held out, of all 70,000. `every`: take one image in so many.
+    `test` is "published" (the test file's images, shared out to match each client's own labels) or a share: then all
+    70,000 images are shared out, and each client holds out that share of its own. `every` = n takes one image in n.
     """
     check_image_options(mnist, partition, clients, options)
     images = read_images(standard_files("mnist"), DIGITS)
@@ -60,7 +45,7 @@ def fashion_mnist(
     validation: float = 0.1,
     test: float | str = "published",
     every: int = 1,
-    **options: Any,
+    **options: object,
 ) -> Federation:
     """Fashion-MNIST: 60,000 + 10,000 pieces of clothing of 28 x 28 bytes, 10 classes; as `mnist` otherwise."""
     check_image_options(fashion_mnist, partition, clients, options)
@@ -76,7 +61,7 @@ def emnist(
     validation: float = 0.1,
     test: float | str = "published",
     every: int = 1,
-    **options: Any,
+    **options: object,
 ) -> Federation:
     """EMNIST: handwritten digits and letters of 28 x 28 bytes, 10 to 62 classes by `version`; as `mnist` otherwise."""
     choice("version", version, EMNIST)
@@ -86,7 +71,7 @@ def emnist(
     files = [published_file("emnist", name) for name in names]
     first = 1 if version == "letters" else 0
     images = read_images(files, EMNIST[version], first, turned=True)
-    source = {"name": "emnist", "version": version}
+    source: dict[str, object] = {"name": "emnist", "version": version}
     return share_out(images, partition, clients, seed, validation, test, options, source, every)
 
 
@@ -100,7 +85,7 @@ def mnist_by_writer(
     """MNIST's 60,000 training images by their 539 writers (QMNIST's writer ids), each with splits of its own.
 
     The 10,000 test images are by other writers, so nobody's model can be measured on them; they are not used.
-    `clients` writers are drawn of those with at least `min_rows` images. The column `series` is NIST's number of
+    `clients` writers are drawn from those with at least `min_rows` images. The column `series` is NIST's number of
     the batch that a writer is in: 0 are employees, 4 students.
     """
     fractions(validation, test)
@@ -109,7 +94,7 @@ def mnist_by_writer(
     file = published_file("mnist", "qmnist-train-labels-idx2-int.gz")
     (labels,) = parsed(_writers, [file])
     if len(labels) != images.training:
-        raise PolyfedError(f"{file}: has {len(labels):,} rows for {images.training:,} images, expected as many")
+        raise PolyfedError(f"{file}: has {len(labels):,} rows for {images.training:,} images, expected equal numbers")
     for row in np.flatnonzero(labels[:, 0] != images.y[: images.training])[:1]:
         raise PolyfedError(f"{file}: row {row} (counted from 0) is a {labels[row, 0]}, but MNIST's is {images.y[row]}")
     groups = by_column(labels[:, 2])
@@ -117,12 +102,12 @@ def mnist_by_writer(
     chosen = natural_clients(sizes, clients, min_rows, seed, where=str(file), what="writers")
     rows, names = [groups[name] for name in chosen], [f"writer-{int(name):04d}" for name in chosen]
     given = {"clients": clients, "min_rows": min_rows, "validation": validation, "test": test, "seed": seed}
-    return gather(
+    return federation_of_rows(
         images.x,
         images.y,
         names,
         split_at_random(names, rows, validation, test, seed),
-        10,
+        classes=10,
         label_names=DIGITS,
         columns={"series": np.asarray([labels[own[0], 1] for own in rows], np.int32)},
         source={"name": "mnist_by_writer", **given},
@@ -136,7 +121,7 @@ def standard_files(folder: str) -> list[Path]:
 
 
 def read_images(files: Sequence[Path], labels: tuple[str, ...], first: int = 0, turned: bool = False) -> Images:
-    """Four IDX files as images; labels count from `first`; `turned`: rows and columns of the images are exchanged."""
+    """Four IDX files as images; labels count from `first`; `turned` images have their rows and columns exchanged."""
     x, y, training = parsed(_read, files, len(labels), first, turned)
     return Images(x, y, int(training), len(labels), labels)
 

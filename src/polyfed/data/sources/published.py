@@ -7,6 +7,7 @@ from pathlib import Path
 
 from polyfed.core.errors import PolyfedError
 from polyfed.core.startup import cache_folder
+from polyfed.data.sources.catalogue import dataset_of
 
 
 def data_folder() -> Path:
@@ -16,11 +17,9 @@ def data_folder() -> Path:
 
 
 def published_file(*parts: str) -> Path:
-    """A file of the data folder, such as ("libsvm", "mushrooms"); refused with where to put it if it is not there."""
+    """A file of the data folder, such as ("libsvm", "mushrooms"); if it is not there, the error says how to get it."""
     path = data_folder().joinpath(*parts)
     if not path.is_file():
-        from polyfed.data.sources.catalogue import dataset_of
-
         known = dataset_of("/".join(parts))
         get = f"`polyfed data fetch {known.name}` gets it" if known else f"put the published '{parts[-1]}' there"
         raise PolyfedError(

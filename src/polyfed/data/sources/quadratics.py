@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import numpy as np
+from numpy.typing import ArrayLike
 
 from polyfed.core.errors import PolyfedError
-from polyfed.data.arrays import from_arrays
 from polyfed.data.federation import Federation
-from polyfed.data.options import flag, integer, number
-from polyfed.data.seeds import client_names, stream
-
-Matrix = Sequence[Sequence[float]] | np.ndarray
+from polyfed.data.option_checks import flag, integer, number
+from polyfed.data.seeds import stream
 
 
 def quadratics(
     clients: int = 10,
     dim: int = 5,
-    mu: float | Sequence[float] = 0.1,
-    L: float | Sequence[float] = 1.0,
-    spectra: Matrix | None = None,
-    optima: Matrix | None = None,
+    mu: ArrayLike = 0.1,
+    L: ArrayLike = 1.0,
+    spectra: ArrayLike | None = None,
+    optima: ArrayLike | None = None,
     zeta: float = 1.0,
-    center: float | Sequence[float] = 0.0,
+    center: ArrayLike = 0.0,
     rows: int | None = None,
     rotate: bool = True,
     seed: int = 0,
@@ -51,9 +46,8 @@ def quadratics(
         left = _orthonormal(random, count, dim) if rotate or count > dim else np.eye(dim)
         a = np.sqrt(count) * (left * np.sqrt(eigenvalues[i])) @ rotation.T
         entries.append({"train": (a, a @ points[i])})
-    return from_arrays(
+    return Federation.from_arrays(
         entries,
-        names=client_names(clients),
         columns={"mu": eigenvalues.min(axis=1), "L": eigenvalues.max(axis=1)},
         source={
             "name": "quadratics",
@@ -72,7 +66,7 @@ def quadratics(
     )
 
 
-def _spectra(spectra: Any, mu: Any, L: Any, clients: int, dim: int, seed: int) -> np.ndarray:
+def _spectra(spectra: ArrayLike | None, mu: ArrayLike, L: ArrayLike, clients: int, dim: int, seed: int) -> np.ndarray:
     if spectra is not None:
         values = _matrix("spectra", spectra, clients, dim)
         if (values < 0).any():
@@ -89,7 +83,7 @@ def _spectra(spectra: Any, mu: Any, L: Any, clients: int, dim: int, seed: int) -
     return values
 
 
-def _optima(optima: Any, zeta: float, center: Any, clients: int, dim: int, seed: int) -> np.ndarray:
+def _optima(optima: ArrayLike | None, zeta: float, center: ArrayLike, clients: int, dim: int, seed: int) -> np.ndarray:
     if optima is not None:
         return _matrix("optima", optima, clients, dim)
     common = np.broadcast_to(_numbers("center", center, (), (dim,)), (dim,))
@@ -105,15 +99,15 @@ def _orthonormal(random: np.random.Generator, rows: int, columns: int) -> np.nda
     return q * np.where(np.diag(r) < 0, -1.0, 1.0)
 
 
-def _per_client(name: str, value: Any, clients: int) -> np.ndarray:
+def _per_client(name: str, value: object, clients: int) -> np.ndarray:
     return np.broadcast_to(_numbers(name, value, (), (clients,)), (clients,))
 
 
-def _matrix(name: str, value: Any, clients: int, dim: int) -> np.ndarray:
+def _matrix(name: str, value: object, clients: int, dim: int) -> np.ndarray:
     return np.broadcast_to(_numbers(name, value, (dim,), (clients, dim)), (clients, dim))
 
 
-def _numbers(name: str, value: Any, *shapes: tuple[int, ...]) -> np.ndarray:
+def _numbers(name: str, value: object, *shapes: tuple[int, ...]) -> np.ndarray:
     try:
         values = np.asarray(value, dtype=np.float64)
     except (TypeError, ValueError):
@@ -124,5 +118,5 @@ def _numbers(name: str, value: Any, *shapes: tuple[int, ...]) -> np.ndarray:
     return values
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     return None if value is None else np.asarray(value).tolist()

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
 
 from polyfed.core.errors import PolyfedError
-from polyfed.data.federation import Federation, PathLike
-from polyfed.data.gather import gather, natural_clients, split_in_order
-from polyfed.data.options import choice, existing_path, fractions, integer
+from polyfed.data.federation import Federation
+from polyfed.data.option_checks import PathLike, choice, existing_path, fractions, integer
 from polyfed.data.sources.cache import parsed
-from polyfed.data.sources.characters import ALPHABET, outside, plain, tokens
+from polyfed.data.sources.characters import ALPHABET, foreign_note, plain, tokens
 from polyfed.data.sources.published import data_folder
+from polyfed.data.sources.rows import federation_of_rows, natural_clients, split_in_order
 
 STRIDE = 10
 LARGEST = 2**30
@@ -55,17 +54,17 @@ def shakespeare(
     least = max(integer("min_rows", min_rows, 1), 2 if test > 0 else 1)
     names = natural_clients(sizes, clients, least, seed, where=str(folder), what="roles")
     x, y, rows = _windows(codes, [begins[name] for name in names], length, predict)
-    given: dict[str, Any] = {} if path is None else {"path": str(path)}
+    given: dict[str, object] = {} if path is None else {"path": str(path)}
     given |= {"clients": clients, "min_rows": min_rows, "length": length, "stride": stride, "predict": predict}
     given |= {"validation": validation, "test": test, "seed": seed}
     if foreign:
-        given["note"] = outside(foreign)
-    return gather(
+        given["note"] = foreign_note(foreign)
+    return federation_of_rows(
         x,
         y,
         names,
         split_in_order(names, rows, validation, test),
-        len(ALPHABET),
+        classes=len(ALPHABET),
         label_names=tuple(ALPHABET),
         columns={"characters": np.asarray([spans[name][1] - spans[name][0] for name in names], np.int64)},
         source={"name": "shakespeare", **given},
@@ -104,16 +103,16 @@ def speeches(file: Path) -> list[tuple[list[str], str]]:
         raise PolyfedError(f"{file}: not well-formed XML ({error})") from None
     except OSError as error:
         raise PolyfedError(f"{file}: cannot be read ({error.strerror})") from None
-    found = []
+    spoken = []
     for speech in play.iter("SPEECH"):
         speakers = dict.fromkeys(" ".join("".join(s.itertext()).split()) for s in speech.iter("SPEAKER"))
         lines = [" ".join("".join(line.itertext()).split()) for line in speech.iter("LINE")]
         said = plain("\n".join(line for line in lines if line))
         if said:
-            found.append(([name for name in speakers if name], said))
-    if play.tag != "PLAY" or not any(names for names, _ in found):
+            spoken.append(([name for name in speakers if name], said))
+    if play.tag != "PLAY" or not any(names for names, _ in spoken):
         raise PolyfedError(f"{file}: <{play.tag}> without speeches, expected a <PLAY> with SPEECH, SPEAKER and LINE")
-    return found
+    return spoken
 
 
 def _windows(

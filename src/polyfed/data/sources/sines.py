@@ -7,10 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from polyfed.core.errors import PolyfedError
-from polyfed.data.arrays import from_arrays
 from polyfed.data.federation import Federation
-from polyfed.data.options import integer, interval
-from polyfed.data.seeds import client_names, stream
+from polyfed.data.option_checks import integer, interval
+from polyfed.data.seeds import stream
 
 
 def sines(
@@ -50,9 +49,8 @@ def sines(
             x = stream(seed, "sines", part, client).uniform(low, high, size=(count, 1))
             entry[part] = (x, a * np.sin(x[:, 0] + b))
         entries.append(entry)
-    return from_arrays(
+    return Federation.from_arrays(
         entries,
-        names=client_names(len(entries)),
         columns={
             "group": group,
             "amplitude": np.array([a for a, _ in pairs])[group],

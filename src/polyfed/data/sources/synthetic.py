@@ -9,11 +9,10 @@ from numbers import Integral
 import numpy as np
 
 from polyfed.core.errors import PolyfedError
-from polyfed.data.arrays import from_arrays
 from polyfed.data.federation import Federation
-from polyfed.data.options import flag, integer, number
+from polyfed.data.option_checks import flag, integer, number
 from polyfed.data.population import Population
-from polyfed.data.seeds import client_names, stream
+from polyfed.data.seeds import stream
 
 
 @dataclass(frozen=True)
@@ -77,7 +76,7 @@ def synthetic(
         x = law.center + scale * inputs
         return x, law.label(x)
 
-    source = {
+    source: dict[str, object] = {
         "name": "synthetic",
         "alpha": alpha,
         "beta": beta,
@@ -95,9 +94,8 @@ def synthetic(
     if flag("on_demand", on_demand):
         return Population(lambda client: drawn(client, law(client)), rows, **common)
     laws = [law(client) for client in range(clients)]
-    return from_arrays(
+    return Federation.from_arrays(
         [drawn(client, own) for client, own in enumerate(laws)],
-        names=client_names(clients),
         columns={
             "model_mean": [law.model_mean for law in laws],
             "input_mean": [law.input_mean for law in laws],

@@ -56,7 +56,7 @@ def _table(path: Path, run: Path, target: str | None, by: str | None) -> Federat
     frame = read_table(path, TABLES[path.suffix], text_columns=(column,))
     if by is None and column not in frame.columns:
         frame = frame.assign(**{column: path.stem})
-    return from_dataframe(frame, client=column, origin=f"{path}: ", **options)
+    return from_dataframe(Federation, frame, client=column, origin=f"{path}: ", **options)
 
 
 def _run_columns(run: Path) -> dict[str, Any]:

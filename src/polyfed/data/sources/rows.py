@@ -1,38 +1,50 @@
-"""Federations out of rows that already lie in one array: each row is copied once, into aligned memory."""
+"""Federations of rows that already lie in one array: each row is copied once, into aligned memory."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
 from polyfed.core.aligned import take
 from polyfed.core.errors import PolyfedError
-from polyfed.data.federation import Federation, Split
-from polyfed.data.options import fractions, integer
+from polyfed.data.federation import Federation
+from polyfed.data.option_checks import fractions, integer
 from polyfed.data.seeds import stream
-from polyfed.data.split import PARTS, offsets_of, split_rows, split_sizes
+from polyfed.data.split import PARTS, Split, joined, offsets_of, split_rows, split_sizes
 
-Rows = Sequence[np.ndarray]  # for each client, the rows that it owns
+Rows = Sequence[np.ndarray]
+"""For each client, the rows that it owns."""
+PUBLISHED = "published"
+"""The value of `test` that keeps a dataset's own test rows for testing."""
 
 
-def gather(
-    x: np.ndarray, y: np.ndarray, names: Sequence[str], parts: Mapping[str, Rows], classes: int | None, **facts: Any
+def federation_of_rows(
+    x: np.ndarray,
+    y: np.ndarray,
+    names: Sequence[str],
+    parts: Mapping[str, Rows],
+    *,
+    label_names: tuple[str, ...] | None,
+    classes: int,
+    source: dict[str, object],
+    columns: dict[str, np.ndarray] | None = None,
 ) -> Federation:
-    """The federation whose client i has the rows parts["train"][i] and so on; `facts` are further fields of it."""
+    """The federation whose client i has the rows parts["train"][i] and so on."""
     splits = {}
     for part in PARTS:
         rows = parts[part]
-        flat = np.concatenate([np.zeros(0, np.int64), *rows])
-        splits[part] = Split(take(x, flat), take(y, flat), offsets_of([len(r) for r in rows]))
-    return Federation(clients=tuple(names), **splits, classes=classes, **facts)
+        flat = joined(rows)
+        splits[part] = Split(take(x, flat), take(y, flat), offsets_of([len(own) for own in rows]))
+    return Federation(
+        clients=tuple(names), **splits, classes=classes, label_names=label_names, columns=columns or {}, source=source
+    )
 
 
 def split_at_random(names: Sequence[str], rows: Rows, validation: float, test: float, seed: int) -> dict[str, Rows]:
     """Each client's rows in three parts, drawn by (seed, its name)."""
     picked = split_rows(names, [len(r) for r in rows], validation=validation, test=test, seed=seed)
-    flat = np.concatenate([np.zeros(0, np.int64), *rows])
+    flat = joined(rows)
     return {part: np.split(flat[index], offsets[1:-1]) for part, (index, offsets) in picked.items()}
 
 
@@ -40,18 +52,18 @@ def split_in_order(names: Sequence[str], rows: Rows, validation: float, test: fl
     """Each client's rows in three parts as they come: the first for training, the last for test."""
     parts: dict[str, list[np.ndarray]] = {part: [] for part in PARTS}
     for name, own in zip(names, rows, strict=True):
-        train, held, _ = split_sizes(len(own), validation, test)
+        train, held, _ = map(int, split_sizes(len(own), validation, test))
         if train < 1:
             raise PolyfedError(f"client {name!r} has too few rows for training and test rows, found {len(own)}")
-        for part, piece in zip(PARTS, np.split(own, [train, train + held]), strict=True):
-            parts[part].append(piece)
+        for part, rows_of_part in zip(PARTS, np.split(own, [train, train + held]), strict=True):
+            parts[part].append(rows_of_part)
     return dict(parts)
 
 
 def natural_clients(
     sizes: Mapping[str, int], clients: int | None, min_rows: int, seed: int, *, where: str, what: str = "clients"
 ) -> list[str]:
-    """The clients with at least `min_rows` rows; `clients` of them drawn at random, in the order that they had.
+    """The clients with at least `min_rows` rows, or `clients` of them drawn at random, in their order.
 
     With the same seed a smaller number draws a subset of what a larger one draws.
     """
@@ -64,20 +76,16 @@ def natural_clients(
     integer("clients", clients, 1)
     if clients > len(enough):
         raise PolyfedError(
-            f"{where}: has {len(enough)} {what} with at least {min_rows} rows, expected clients = {clients} or more"
+            f"{where}: has {len(enough)} {what} with at least {min_rows} rows, expected at least clients = {clients}"
         )
     drawn = stream(seed, "clients").permutation(len(enough))[:clients]
     return [enough[i] for i in np.sort(drawn)]
 
 
-def held_out(validation: Any, test: Any) -> tuple[float, float | None]:
-    """The shares that are held out; None: the published test rows are the test rows."""
+def held_out(validation: object, test: object) -> tuple[float, float | None]:
+    """The shares that are held out; a test share of None stands for the published test rows."""
     if isinstance(test, str):
         if test != PUBLISHED:
             raise PolyfedError(f"test must be {PUBLISHED!r} or a share of a client's rows in [0, 1), found {test!r}")
         return fractions(validation, 0.0)[0], None
     return fractions(validation, test)
-
-
-PUBLISHED = "published"
-"""The value of `test` that keeps a dataset's own test rows for testing."""
