@@ -154,7 +154,7 @@ def test_alpha_can_be_learned_from_validation_rows(problem) -> None:
     """Where the objective offers them; eq. (10) then has the gradient of all validation rows."""
     client = problem.federation.clients[1]
     with jax.enable_x64(True):
-        train, held_out = (problem._objective(client, split) for split in ("train", "validation"))
+        train, held_out = (problem.objective(client, split) for split in ("train", "validation"))
         params = jax.tree.map(jnp.asarray, INIT)
         with pytest.raises(pf.PolyfedError, match="needs an objective that offers validation rows"):
             validation_gradient(train, params)

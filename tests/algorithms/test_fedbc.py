@@ -242,7 +242,7 @@ def test_perfedbc_adapts_the_global_model_or_the_clients_own(problem, deploy) ->
 def test_a_newcomer_to_perfedbc_does_a_round_and_adapts(problem) -> None:
     method = A.PerFedBC(**FULL, inner_lr=0.2, deploy="own")
     with jax.enable_x64(True):
-        f = problem._objective("site-3", "train")
+        f = problem.objective("site-3", "train")
         server = method.init_server({"w": START[:-1], "b": START[-1]})._replace(multiplier=0.4)
         found = method.adapt(server, f, jax.random.key(0))
     client, x = clients_of(problem)[3], START
@@ -255,7 +255,7 @@ def test_a_newcomer_to_perfedbc_does_a_round_and_adapts(problem) -> None:
 def test_a_newcomer_is_bound_by_the_others_mean_multiplier(problem) -> None:
     method = A.FedBC(**FULL, adapt_steps=1)
     with jax.enable_x64(True):
-        f = problem._objective("site-3", "train")
+        f = problem.objective("site-3", "train")
         params = {"w": START[:-1], "b": START[-1]}
         server = method.init_server(params)._replace(multiplier=0.4)
         found = method.adapt(server, f, jax.random.key(0))

@@ -64,7 +64,7 @@ def test_the_constants_bound_the_hessians(problem) -> None:
     """At the origin the logistic curvature is largest, 1/4: there the bound on the smoothness is attained."""
     for client, name in enumerate(problem.federation.clients):
         with jax.enable_x64(True):
-            f = problem._objective(name, "train")
+            f = problem.objective(name, "train")
             at_zero = np.linalg.eigvalsh(jax.hessian(lambda w, f=f: f.value({"w": w}))(jnp.zeros(3)))
             elsewhere = np.linalg.eigvalsh(jax.hessian(lambda w, f=f: f.value({"w": w}))(jnp.ones(3)))
         constants = problem.constants
@@ -80,7 +80,7 @@ def test_the_constants_of_the_other_losses_bound_their_hessians(loss) -> None:
     fed = pf.Federation.from_arrays([(rng.normal(size=(12, 2)), targets)] * 2, test=0, validation=0)
     problem = pf.Problem(fed, pf.models.linear(), loss, l2=0.05)
     with jax.enable_x64(True):
-        f = problem._objective(fed.clients[0], "train")
+        f = problem.objective(fed.clients[0], "train")
         params, unravel = jax.flatten_util.ravel_pytree(problem.init("zeros"))
         for point in (params, params + 0.7):
             values = np.linalg.eigvalsh(jax.hessian(lambda w: f.value(unravel(w)))(point))

@@ -11,6 +11,7 @@ import pytest
 
 import polyfed as pf
 from polyfed.algorithms import REGISTRY
+from polyfed.algorithms.shared import newcomer
 from polyfed.engine.simulation import Simulation
 from polyfed.problem.objective import Batching
 from tests.algorithms import reference_personal as personal
@@ -39,10 +40,10 @@ def small(name: str, **options):
 def joined(problem, method, work=None, round: int = 0, server=None, seed: int = 0):
     """The model of site-3, from a server's state: by default the start."""
     with jax.enable_x64(True):
-        f = problem._objective(f"site-{CLIENT}", "train")
+        f = problem.objective(f"site-{CLIENT}", "train")
         f = dataclasses.replace(f, round=jnp.asarray(round))
         server = method.init_server(jax.tree.map(jnp.asarray, INIT)) if server is None else server
-        run = jax.jit(lambda server, key: method.adapt(server, f, key, work))
+        run = jax.jit(lambda server, key: newcomer.model_of(method, server, f, key, work))
         return jax.tree.map(np.asarray, run(server, jax.random.key(seed)))
 
 
@@ -90,8 +91,10 @@ def test_scaffnew_tunes_with_its_smallest_stepsize(problem) -> None:
 def test_meta_learned_models_take_their_adaptation_steps(problem) -> None:
     for method, steps in ((A.PerFedAvg(inner_lr=0.2, batch="full"), 1), (A.FOMAML(inner_lr=0.2, batch="full"), 5)):
         np.testing.assert_allclose(matrix(joined(problem, method)), descent(problem, 0.2, steps), atol=1e-10)
-        assert method.deploys_adapted
-    assert not A.FedAvg().deploys_adapted
+        assert Simulation(problem, method).facts.refines
+    assert not Simulation(problem, A.FedAvg()).facts.refines
+    assert not Simulation(problem, A.FedBC()).facts.refines
+    assert Simulation(problem, A.FedBC(adapt_steps=1)).facts.refines
 
 
 @pytest.mark.parametrize("name", ["fedprox", "ditto", "l2gd"])
@@ -142,12 +145,12 @@ def test_the_key_decides_the_batches(problem) -> None:
     assert np.abs(one["w"] - other["w"]).max() > 1e-6
 
 
-@pytest.mark.parametrize("name", sorted(name for name, method in REGISTRY.items() if method.deploys_adapted))
+@pytest.mark.parametrize("name", ["fomaml", "perfedavg", "perfedbc", "reptile"])
 def test_what_meta_learning_deploys_is_adapted_to_the_clients_training_rows(problem, name) -> None:
     """Everywhere that a deployed model shows: one client's, everybody's, and the metrics."""
     found = pf.simulate(problem, small(name), rounds=3, dtype="float64", init=INIT)
     simulation = found.simulation
-    assert simulation.personalizes
+    assert simulation.facts.personalizes
     one, everyone = simulation.personal(CLIENT), next(simulation.personal_blocks())
     shared = matrix(simulation.global_params)
     np.testing.assert_allclose(everyone["w"][CLIENT], one["w"], atol=1e-12)

@@ -230,7 +230,7 @@ def test_a_newcomer_learns_its_theta_beside_the_global_model(problem, rank) -> N
     for _ in range(6):
         v = v - 0.15 * f.grad(v)
     with jax.enable_x64(True):
-        objective = problem._objective("site-3", "train")
+        objective = problem.objective("site-3", "train")
         found = method.adapt(method.init_server(jax.tree.map(jnp.asarray, INIT)), objective, jax.random.key(1))
     if rank is None:
         np.testing.assert_allclose(matrix(found), v, atol=1e-12)

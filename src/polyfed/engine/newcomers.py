@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -13,6 +14,7 @@ from polyfed.algorithms.shared import newcomer
 from polyfed.core import randomness
 from polyfed.core.randomness import Purpose
 from polyfed.core.trees import Tree
+from polyfed.data import Split
 from polyfed.engine.devices.layout import BY_CLIENT, SAME, layout
 from polyfed.engine.measure import FineTune, Measure
 from polyfed.engine.participation import sampling
@@ -20,8 +22,33 @@ from polyfed.engine.programs import Programs, laid_out, resident, splits_laid_ou
 from polyfed.engine.round.chunks import over_clients, owned
 from polyfed.engine.round.records import Data, Shard
 from polyfed.engine.simulation import Metrics, as_metrics, as_traced
-from polyfed.problem.objective import Batching
+from polyfed.problem.objective import Batching, Objective
 from polyfed.problem.problem import DType, Problem, precision
+
+
+class ValidationProbe:
+    """A client's validation rows, which note that somebody asked for them."""
+
+    def __init__(self, rows: Objective) -> None:
+        self.rows, self.asked = rows, False
+
+    def __getattr__(self, name: str) -> object:
+        self.asked = True
+        return getattr(self.rows, name)
+
+
+def learns_from_validation(problem: Problem, method: Algorithm, server: Server, dtype: DType = "float32") -> bool:
+    """Whether a newcomer's model depends on its validation rows: the method's rule is traced, and nothing computed."""
+    rows: Split = problem.federation.validation
+    if not rows.rows:
+        return False
+    with precision(dtype):
+        client = problem.federation.clients[int(np.argmax(rows.sizes))]
+        f = problem.objective(client, "train")
+        probe: Any = ValidationProbe(problem.objective(client, "validation"))
+        f = replace(f, validation=probe)
+        jax.eval_shape(lambda server, key: newcomer.model_of(method, server, f, key), server, jax.random.key(0))
+    return probe.asked
 
 
 def join(

@@ -11,11 +11,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.tree_util import PyTreeDef
 
 from polyfed.algorithms.contract import Algorithm, Server, State
 from polyfed.algorithms.shared.local_work import work_of
 from polyfed.core import trees
 from polyfed.core.precision import Narrow
+from polyfed.core.trees import Tree
 from polyfed.engine import hosts
 from polyfed.engine.devices.layout import (
     BATCH_BYTES,
@@ -71,8 +73,7 @@ class Programs:
 
     def __post_init__(self) -> None:
         bounds = Longest.of([self.problem.federation])
-        params = jax.eval_shape(self.problem.init)
-        made = made_bytes(self.problem.model.apply, params, self.problem.example())
+        params, made = self._model_shapes()
         example = max(self._example_bytes(), made)
         state = jax.eval_shape(self.method.init_client, params)
         numbers = trees.count(params) + trees.count(state)
@@ -97,6 +98,14 @@ class Programs:
         self.method = self.everywhere(self.method)  # once: a vector of hyper-parameters has an entry per client
         self.measure_chunk = self._chunk(self.layout.rows, numbers, read, BATCH_BYTES)
         self.longest = longest
+
+    def _model_shapes(self) -> tuple[Tree, int]:
+        """The shapes of the parameters, and the bytes that the model makes of an example."""
+        known, key = self.problem.traced, ("model", jnp.result_type(float).name)
+        if key not in known:
+            params = jax.eval_shape(self.problem.init)
+            known[key] = params, made_bytes(self.problem.model.apply, params, self.problem.example())
+        return known[key]
 
     def advance(self, carry: Carry, first: int, count: int) -> Carry:
         """Run `count` rounds from round `first` on."""
@@ -271,8 +280,7 @@ class Programs:
         donate: tuple[int, ...] = (),
     ) -> Callable[..., Any]:
         """The program, compiled for the arguments' shapes; kept with the problem, so that a second run finds it."""
-        shapes = tuple((leaf.shape, str(leaf.dtype)) for leaf in jax.tree.leaves(arguments))
-        key = (name, self.layout, jax.tree.structure(arguments), shapes)
+        key = (name, self.layout, *shapes_of(arguments))
         known = self.problem.programs
         if key in known:
             known[key] = known.pop(key)  # the latest used stands last
@@ -292,6 +300,12 @@ class Programs:
     def _example_bytes(self) -> int:
         """What one example takes once it is read as real numbers."""
         return prod(self.problem.federation.feature_shape) * jnp.result_type(float).itemsize
+
+
+def shapes_of(arguments: Tree) -> tuple[PyTreeDef, tuple[tuple[tuple[int, ...], str], ...]]:
+    """What a program compiled or traced for these arguments depends on."""
+    leaves, structure = jax.tree.flatten(arguments)
+    return structure, tuple((leaf.shape, leaf.dtype.name) for leaf in leaves)
 
 
 def laid_out(data: Data) -> Data:

@@ -90,6 +90,8 @@ class Problem:
         self._references: dict[tuple[bytes, float | None], Reference] = {}
         self.programs: dict[Any, Any] = {}
         """What the engine compiled for this problem, by what it depends on; the latest used stands last."""
+        self.traced: dict[Any, Any] = {}
+        """What the engine learned by tracing, by what it depends on."""
         self.placed: dict[Any, Any] = {}
         """The data where the engine placed it, by its devices and precision."""
 
@@ -193,13 +195,13 @@ class Problem:
     def value(self, params: Params, client: str, split: str = "train", rows: Sequence[int] | None = None) -> float:
         """f_i at `params`, on all of a client's rows of a split, or on a batch of them (counted from 0)."""
         with precision(_dtype_of(params)):
-            f = self._objective(client, split)
+            f = self.objective(client, split)
             return float(f.value(params, _batch(f, client, rows)))
 
     def grad(self, params: Params, client: str, split: str = "train", rows: Sequence[int] | None = None) -> Params:
         """The gradient of f_i at `params`, on all of a client's rows of a split, or on a batch of them."""
         with precision(_dtype_of(params)):
-            f = self._objective(client, split)
+            f = self.objective(client, split)
             return jax.tree.map(np.asarray, f.grad(params, _batch(f, client, rows)))
 
     def mixing_weights(self, alpha: ClientValues, owner: str = "alpha") -> np.ndarray:
@@ -260,7 +262,8 @@ class Problem:
         """What `solve` found for these mixing weights; None if nobody asked."""
         return self._references.get(_reference_key(alpha, plm_tolerance))
 
-    def _objective(self, client: str, split: str) -> Objective:
+    def objective(self, client: str, split: str) -> Objective:
+        """f_i on the rows of a split, outside of any round."""
         index = self.federation.index(client)
         x, y = self.as_examples(*self.federation.split(split).of(index))
         if not (count := len(y)):

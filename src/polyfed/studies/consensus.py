@@ -78,9 +78,6 @@ class Watch:
     """Looks at the next round's local steps of a simulation, and leaves the simulation as it is."""
 
     def __init__(self, simulation: Simulation) -> None:
-        method = simulation.method
-        if not method.walks:
-            raise PolyfedError(f"{method.name}: its clients take no local steps, so that there is no drift to measure")
         self.simulation = simulation
         self._replay = jax.jit(self._copies)
 
@@ -108,10 +105,13 @@ class Watch:
         like = jax.eval_shape(self.simulation.problem.init)
 
         def one(client: jax.Array, state: State) -> Tree:
-            f: Any = Recorder(self.simulation.programs.round.objective(data, client, number), like)
+            given = {id(leaf) for leaf in jax.tree.leaves((broadcast, state))}
+            f: Any = Recorder(self.simulation.programs.round.objective(data, client, number), like, given)
             method.local(broadcast, state, f, randomness.client_key(shared, data.client_ids[client]))
             if f.copies is None:
-                raise PolyfedError(f"{method.name}: its local steps carry no copy of the model")
+                raise PolyfedError(
+                    f"{method.name}: its clients take no local steps, so that there is no drift to measure"
+                )
             return f.copies
 
         return jax.vmap(one)(clients, states)
@@ -119,10 +119,14 @@ class Watch:
 
 @dataclass
 class Recorder:
-    """An objective whose first `train` notes the copy of the model that its steps carry; all else is passed on."""
+    """An objective whose first `train` from a model that the client was given, or kept, notes the model at every step.
+
+    All else is passed on. `given` are the arrays that the client has at the start of the round.
+    """
 
     objective: Objective
     like: Tree
+    given: set[int]
     copies: Tree = None
 
     def __getattr__(self, name: str) -> Any:
@@ -132,7 +136,8 @@ class Recorder:
         self, step: Callable[..., Any], carry: Any, key: jax.Array, batching: Batching, count: jax.Array | None = None
     ) -> tuple[Any, jax.Array]:
         start = _copy(carry, self.like)
-        if self.copies is not None or start is None:
+        known = start is not None and all(id(leaf) in self.given for leaf in jax.tree.leaves(start))
+        if self.copies is not None or not known:
             return self.objective.train(step, carry, key, batching, count)
         most = _most(self.objective, batching, count)
         log = jax.tree.map(lambda leaf: jnp.full((most + 1, *leaf.shape), jnp.nan, leaf.dtype).at[0].set(leaf), start)

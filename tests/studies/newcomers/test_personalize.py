@@ -11,6 +11,7 @@ from safetensors.numpy import load_file
 
 import polyfed as pf
 from polyfed.algorithms import REGISTRY
+from polyfed.algorithms.shared import newcomer
 from polyfed.core import randomness
 from polyfed.core.randomness import Purpose
 from polyfed.studies.newcomers import trained
@@ -44,10 +45,10 @@ def by_hand(result: pf.Result, client: str):
     simulation, newcomers = result.simulation, late()
     problem = pf.Problem(newcomers, pf.models.linear(), "softmax", l2=0.01)
     with jax.enable_x64(True):
-        f = dataclasses.replace(problem._objective(client, "train"), round=jax.numpy.asarray(simulation.round))
+        f = dataclasses.replace(problem.objective(client, "train"), round=jax.numpy.asarray(simulation.round))
         words = randomness.client_ids([client])[0]
         key = randomness.client_key(randomness.purpose_key(simulation.seed, Purpose.FINETUNE), words)
-        return jax.jit(lambda server: simulation.method.adapt(server, f, key))(simulation.server)
+        return jax.jit(lambda server: newcomer.model_of(simulation.method, server, f, key))(simulation.server)
 
 
 RULES = ("apfl", "diana", "fedavg", "fedbc", "l2gd", "perfedavg", "plsgd", "scafflix", "scaffold")

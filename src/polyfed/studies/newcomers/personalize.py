@@ -18,7 +18,7 @@ from polyfed.core.files import slug, write_csv
 from polyfed.data import Federation
 from polyfed.engine.checkpoint.tensors import save_tree
 from polyfed.engine.measure import FineTune
-from polyfed.engine.newcomers import join
+from polyfed.engine.newcomers import join, learns_from_validation
 from polyfed.engine.result import Result
 from polyfed.engine.simulation import Metrics
 from polyfed.problem.objective import Batching
@@ -145,7 +145,7 @@ def personalize(
         work=None if steps is None else _work(known.method, known.finetune, steps),
         finetune=known.finetune,
     )
-    return Newcomers(problem, params, metrics, _held_out(known.method, federation))
+    return Newcomers(problem, params, metrics, _held_out(known, problem))
 
 
 def _known(run: str | Path | Result | runs.Trained, finetune: FineTune | None) -> runs.Trained:
@@ -185,9 +185,12 @@ def _work(method: Algorithm, finetune: FineTune | None, steps: int) -> Batching:
     return dataclasses.replace(work_of(method), steps=steps, epochs=None)
 
 
-def _held_out(method: Algorithm, federation: Federation) -> str | None:
+def _held_out(known: runs.Trained, problem: Problem) -> str | None:
     """What was kept from the newcomers' models; validation rows are not where the method learns from them."""
-    if len(federation.test.y):
+    federation = problem.federation
+    if federation.test.rows:
         return "test"
-    learns = getattr(method, "alpha_on", "train") == "validation"
-    return "validation" if len(federation.validation.y) and not learns else None
+    if not federation.validation.rows:
+        return None
+    learns = known.finetune is None and learns_from_validation(problem, known.method, known.server, known.dtype)
+    return None if learns else "validation"
