@@ -7,7 +7,6 @@ kept         a site's state on its disk
 site         a site's answers to the server's messages
 exchange     messages and answers, deadlines, asking again
 coordinator  the server's side of a run, and its checkpoint
-stages       what may be done to uploads on their way
 wire         trees of arrays as what travels
 apps         Flower's ServerApp and ClientApp
 """

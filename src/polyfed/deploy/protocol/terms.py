@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -13,9 +13,7 @@ import numpy as np
 
 import polyfed
 from polyfed.algorithms.contract import Algorithm, get_algorithm
-from polyfed.core.errors import PolyfedError, suggestion
 from polyfed.core.precision import Compute
-from polyfed.deploy.stages import STAGES, Stage
 from polyfed.engine.privacy.mechanism import Privacy
 from polyfed.models import MODELS
 from polyfed.problem.problem import DType
@@ -40,7 +38,6 @@ class Plan:
     init: str | None = None
     dtype: DType = "float32"
     compute: Compute | None = None
-    stages: tuple[Stage, ...] = ()
     privacy: Privacy | None = None
 
     @property
@@ -65,7 +62,6 @@ class Terms:
     init: str | None
     dtype: DType
     compute: Compute | None = None
-    stages: tuple[str, ...] = field(default=())
     clip: float | None = None
     """the longest upload that privacy allows; None without privacy"""
 
@@ -78,7 +74,6 @@ class Terms:
         given = json.loads(text)
         given["method"] = method_from_json(given["method"])
         given["kind"] = DataKind.from_json(given["kind"])
-        given["stages"] = tuple(given["stages"])
         return cls(**given)
 
     @property
@@ -87,12 +82,6 @@ class Terms:
         digest = hashlib.blake2b(self.to_json().encode(), digest_size=16)
         digest.update(code_version(type(self.method)).encode())
         return digest.hexdigest()
-
-    def made_stages(self) -> list[Stage]:
-        for name in self.stages:
-            if name not in STAGES:
-                raise PolyfedError(f"this version knows no stage '{name}'{suggestion(name, STAGES)}")
-        return [STAGES[name]() for name in self.stages]
 
 
 def own_method(method: Algorithm, site: int) -> Algorithm:

@@ -50,9 +50,8 @@ class Agreement:
     def _terms(self, place: int, site: str) -> Terms:
         plan = self.plan
         method = own_method(self.method, place)
-        stages = tuple(stage.name for stage in plan.stages)
         clip = None if plan.privacy is None else plan.privacy.clip
-        shared = (plan.problem, self.kind, self.longest, plan.seed, plan.init, plan.dtype, plan.compute, stages, clip)
+        shared = (plan.problem, self.kind, self.longest, plan.seed, plan.init, plan.dtype, plan.compute, clip)
         return Terms(plan.run, site, method, *shared)
 
 

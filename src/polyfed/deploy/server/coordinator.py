@@ -32,7 +32,6 @@ from polyfed.deploy.secure.sums import SecureSum, check_secure, words_of
 from polyfed.deploy.server.agreement import agree
 from polyfed.deploy.server.privacy import Guard
 from polyfed.deploy.site.state_file import NEVER
-from polyfed.deploy.stages import Moment
 from polyfed.engine.checkpoint import checkpoint as checkpoints
 from polyfed.engine.checkpoint.checkpoint import Snapshot
 from polyfed.engine.devices.layout import layout
@@ -66,8 +65,6 @@ class Coordinator:
         self.guard = None if plan.privacy is None else Guard(plan.privacy, self.sampling)
         if self.conduct.secure:
             check_secure(plan.method, self.sampling)
-            if plan.stages:
-                raise PolyfedError("stages around uploads do not go with federation.secure")
 
     def run(self) -> None:
         """All rounds, then the end: every site settles its state and gets the trained server."""
@@ -112,11 +109,11 @@ class Coordinator:
         broadcast = wire.as_record(wire.named(self.broadcast))
         wanted = len(cohort) if self.conduct.minimum is None else min(self.conduct.minimum, len(cohort))
         collect = self._masked if self.conduct.secure else self._plain
-        sums, there = collect(number, cohort, lambda site: self._content(site, number, cohort, broadcast), wanted)
+        sums, there = collect(number, cohort, lambda site: self._content(site, number, broadcast), wanted)
         for site in cohort:
             if site not in there:
                 self.ledger.count(self.ledger.missed, site)
-        self._step(number, cohort, sums, there)
+        self._step(number, sums, there)
         self.ledger.seconds += time.perf_counter() - begun
         self._keep()
         if self.progress is not None:
@@ -177,15 +174,12 @@ class Coordinator:
             clients, taken = self.programs.cohort(number)
         return np.sort(clients[taken])
 
-    def _content(self, site: str, number: int, cohort: list[str], broadcast: Any) -> RecordDict:
+    def _content(self, site: str, number: int, broadcast: Any) -> RecordDict:
         counted = self.ledger.counted.get(site, NEVER)
         found = RecordDict({"broadcast": broadcast})
         if self.method.absorb is not None and counted not in (NEVER, number - 1):
             found["absorb"] = wire.as_record(wire.named(self.backlog[counted]))
-        told = "\n".join(cohort) if self.plan.stages else ""  # nobody else needs to know who else is asked
-        found["about"] = ConfigRecord(
-            {"terms": self.agreed.terms[site].to_json(), "round": number, "counted": counted, "cohort": told}
-        )
+        found["about"] = ConfigRecord({"terms": self.agreed.terms[site].to_json(), "round": number, "counted": counted})
         self.ledger.bits_down += sum(_bits(record) for record in found.array_records.values())
         return found
 
@@ -238,11 +232,8 @@ class Coordinator:
         """A sum of no uploads."""
         return jax.tree.map(lambda leaf: leaf[0], self.none)
 
-    def _step(self, number: int, cohort: list[str], sums: Sums, there: list[str]) -> None:
+    def _step(self, number: int, sums: Sums, there: list[str]) -> None:
         """The method's step on the sum of the uploads of those who are in it."""
-        moment = Moment(self.plan.run, number, self.plan.seed, tuple(cohort))
-        for stage in self.plan.stages:
-            sums = stage.total(sums, moment)
         if self.guard is not None:
             sums = self.guard.noised(sums)
             self.ledger.epsilon = self.guard.spent(number + 1, sums.values)

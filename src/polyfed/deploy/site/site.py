@@ -20,7 +20,6 @@ from polyfed.deploy.protocol.wire import Refused
 from polyfed.deploy.secure.sums import SecureSite
 from polyfed.deploy.site.local_work import SiteWork
 from polyfed.deploy.site.state_file import NEVER, Kept, StateFile
-from polyfed.deploy.stages import Moment
 from polyfed.engine.checkpoint.tensors import named, save_tree
 from polyfed.engine.round.records import as_vector
 from polyfed.problem.problem import Problem, precision
@@ -119,14 +118,9 @@ class Site:
             reply["masked"] = wire.as_record({"words": words})
         elif done.good:
             file.write(kept.sending(number, done.state))
-            sent, sealed = done.sent, done.sealed
-            moment = Moment(terms.run, number, terms.seed, tuple(str(given["cohort"]).split("\n")), self.name)
-            for stage in terms.made_stages():
-                sent, sealed = stage.upload(sent, moment), None
-            about["weight"] = float(sent.weight)
-            if not about["silent"] or terms.stages:
+            if not about["silent"]:
                 with precision(terms.dtype):
-                    upload, about["code"] = wire.encoded(sent.values, sealed)
+                    upload, about["code"] = wire.encoded(done.sent.values, done.sealed)
                 reply["upload"] = wire.as_record(upload)
         reply["about"] = ConfigRecord(about)
         self._answer = asked, reply
