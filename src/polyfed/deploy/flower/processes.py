@@ -1,4 +1,4 @@
-"""Flower's programs as children of this process: each in a session of its own, none outlives us."""
+"""Flower's programs as children of this process: each in a session of its own, and none outlives this process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from polyfed.core.errors import PolyfedError
 
@@ -25,13 +24,13 @@ ENDS_WITH_PARENT = (
     if sys.platform == "linux"
     else []
 )
-"""Before a command on Linux: the kernel ends it (signal 9) when its parent dies, however that happens."""
+"""Put before a command on Linux: the kernel then ends it (signal 9) when its parent dies, however that happens."""
 GRACE = 5.0
 """The seconds that a child has to end by itself."""
 
 
 def environment(home: Path, **more: str) -> dict[str, str]:
-    """The environment of Flower's programs: nothing is reported or looked up elsewhere, tasks are looked for often."""
+    """The environment of Flower's programs: they report and look up nothing elsewhere, and look for tasks often."""
     programs = Path(sys.executable).parent
     return {
         **os.environ,
@@ -44,7 +43,7 @@ def environment(home: Path, **more: str) -> dict[str, str]:
     }
 
 
-class Child:
+class ChildProcess:
     """A program, with its output in a file; its own children end with it."""
 
     def __init__(self, command: Sequence[str], env: dict[str, str], log: Path) -> None:
@@ -95,18 +94,18 @@ class Child:
     def tail(self, lines: int = 8) -> str:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
 
-    def __enter__(self) -> Child:
+    def __enter__(self) -> ChildProcess:
         return self
 
-    def __exit__(self, *_: Any) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
 
-def call(command: Sequence[str], env: dict[str, str], timeout: float = 120.0) -> str:
-    """Run one of Flower's commands to its end; its output."""
+def run_command(command: Sequence[str], env: dict[str, str], timeout: float = 120.0) -> str:
+    """Run one of Flower's commands to its end, and return its output."""
     program = str(Path(sys.executable).parent / command[0])
     try:
-        done = subprocess.run(
+        ended = subprocess.run(
             [program, *command[1:]],
             env=env,
             stdin=subprocess.DEVNULL,
@@ -119,9 +118,9 @@ def call(command: Sequence[str], env: dict[str, str], timeout: float = 120.0) ->
         raise PolyfedError(f"{command[0]} is not installed: pip install 'polyfed[deploy]'") from None
     except subprocess.TimeoutExpired:
         raise PolyfedError(f"`{' '.join(command[:3])}` did not end within {timeout:g} seconds") from None
-    if done.returncode:
-        raise PolyfedError(f"`{' '.join(command[:3])}` failed: {(done.stderr or done.stdout).strip()[-400:]}")
-    return done.stdout
+    if ended.returncode:
+        raise PolyfedError(f"`{' '.join(command[:3])}` failed: {(ended.stderr or ended.stdout).strip()[-400:]}")
+    return ended.stdout
 
 
 def free_port() -> int:
@@ -131,7 +130,7 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
-def await_port(child: Child, host: str, port: int, timeout: float = 60.0) -> None:
+def wait_for_port(child: ChildProcess, host: str, port: int, timeout: float = 60.0) -> None:
     """Wait until the child listens."""
     end = time.monotonic() + timeout
     while time.monotonic() < end:
