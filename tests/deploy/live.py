@@ -13,7 +13,7 @@ import tomlkit
 
 import polyfed as pf
 from polyfed.data import Split
-from polyfed.deploy.flower.processes import ChildProcess, environment, free_port
+from polyfed.deploy.flower.processes import ChildProcess, environment, free_port, stop_together
 from polyfed.deploy.flower.server_link import ListedNode, SuperLinkServer
 from polyfed.deploy.new_site import read_published
 from polyfed.deploy.project import make_project
@@ -91,8 +91,10 @@ class Live:
         return (place / "finished.json").exists() and not self.link.unfinished()
 
     def stop(self) -> None:
-        for child in self.children.values():
-            child.stop()
+        server = self.children.pop("server", None)
+        stop_together(child.stop for child in self.children.values())
+        if server is not None:
+            server.stop()
 
     def simulated(self) -> Simulation:
         """The same run in the simulator, over all sites' rows."""

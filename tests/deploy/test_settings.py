@@ -75,6 +75,13 @@ def test_a_mistake_in_the_servers_config_is_named(project, section, change, said
         server_settings(sections, "server.toml")
 
 
+@pytest.mark.parametrize("section", ["federation", "problem", "algorithm", "run", "privacy"])
+def test_a_section_that_is_no_table_is_named(project, section) -> None:
+    sections = {**read_toml(project / "server" / "server.toml"), section: 3}
+    with pytest.raises(pf.PolyfedError, match=rf"server.toml: {section} must be a section, \[{section}\]"):
+        server_settings(sections, "server.toml")
+
+
 def test_the_configs_that_the_docs_show_are_valid(tmp_path) -> None:
     page = (Path(__file__).parents[2] / "docs" / "deploy.md").read_text()
     server, site = re.findall(r"^```toml\n(.*?)^```", page, re.S | re.M)

@@ -28,6 +28,8 @@ ServerFolder = Annotated[Path, typer.Argument(help="The server's folder, with se
 SiteFolder = Annotated[Path, typer.Argument(help="The site's folder, with site.toml.")]
 POLL = 0.3
 """Seconds between looks at a run's progress."""
+LOOK_AT_STATUS = 30.0
+"""Seconds between questions to Flower, which start a program, whether a run that looks unfinished has failed."""
 
 
 @deploy_app.callback()
@@ -58,7 +60,7 @@ def up(
     quiet: Quiet = False,
 ) -> None:
     """Start a whole federation on this machine, run it, and stop all of it."""
-    from polyfed.deploy.flower.processes import free_port
+    from polyfed.deploy.flower.processes import free_port, stop_together
     from polyfed.deploy.flower.server_link import SuperLinkServer
     from polyfed.deploy.project import make_project
 
@@ -70,8 +72,10 @@ def up(
     with _stopping() as stack:
         say(f"server: {link.address}, TLS and node authentication on")
         stack.enter_context(link.start())
+        nodes: list[SuperNode] = []
+        stack.callback(lambda: stop_together(node.stop for node in nodes))
         for site in link.federation.sites:
-            stack.callback(_start_site(folder / site, say).stop)
+            nodes.append(_start_site(folder / site, say))
         _follow(link, link.submit(), say)
     _say_where_published(link, quiet)
 
@@ -176,7 +180,7 @@ def _follow(link: SuperLinkServer, number: int, say: Callable[[str], None]) -> N
             say(f"round {row['round']} of {row['of']}: {', '.join(row['sites'])} ({spent:.0f} s){privacy}")
         seen = len(rows)
         unfinished = link.unfinished()
-        if (under_way and not unfinished) or time.monotonic() > looked + 10:
+        if (under_way and not unfinished) or time.monotonic() > looked + LOOK_AT_STATUS:
             status = link.status(number)
             if status.startswith("finished"):
                 if status != "finished:completed":

@@ -142,7 +142,7 @@ def standing(tmp_path_factory) -> Iterator[Live]:
 @pytest.mark.parametrize("name", ["local", "fedavg", "scaffold", "apfl", "fedbc", "diana", "scafflix", "ditto"])
 def test_algorithms_across_real_processes_equal_the_simulator(standing, name) -> None:
     method = small(name) | ({"compressor": {"name": "rand_k", "k": 3}, "lr": 0.01} if name == "diana" else {})
-    standing.set(method, {"rounds": 5}, run=f"study-{name}")
+    standing.set(method, {"rounds": 3}, run=f"study-{name}")
     standing.link.submit()
     standing.wait(standing.finished)
     standing.assert_equal()

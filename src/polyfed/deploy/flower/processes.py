@@ -8,7 +8,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
@@ -99,6 +100,13 @@ class ChildProcess:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+
+def stop_together(stops: Iterable[Callable[[], None]]) -> None:
+    """Stop several things at the same time: each may take seconds to end."""
+    with ThreadPoolExecutor() as pool:
+        for stopped in [pool.submit(stop) for stop in stops]:
+            stopped.result()
 
 
 def run_command(command: Sequence[str], env: dict[str, str], timeout: float = 120.0) -> str:
