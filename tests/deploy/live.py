@@ -68,12 +68,12 @@ class Live:
     def rounds(self) -> int:
         return len(self.link.progress())
 
-    def wait(self, until: Callable[[], bool]) -> None:
-        end = time.monotonic() + PATIENCE
+    def wait(self, until: Callable[[], bool], patience: float = PATIENCE) -> None:
+        end = time.monotonic() + patience
         while not until():
             if time.monotonic() > end:
                 logs = {name: child.tail(20) for name, child in self.children.items()}
-                raise TimeoutError(f"still waiting after {PATIENCE:g} seconds: {logs}")
+                raise TimeoutError(f"still waiting after {patience:g} seconds: {logs}")
             time.sleep(0.2)
 
     def up(self) -> None:

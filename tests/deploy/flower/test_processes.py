@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -40,6 +41,22 @@ def processes_of(folder: Path) -> list[str]:
     return lines
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+def test_stopping_a_program_also_ends_what_it_detached(tmp_path) -> None:
+    """Flower's SuperExec is a session of its own, and so is what it starts."""
+    sleep = [sys.executable, "-c", "import time; time.sleep(60)", str(tmp_path)]
+    start = f"import subprocess, time; subprocess.Popen({sleep}, start_new_session=True); print('up', flush=True)"
+    child = ChildProcess(["python", "-c", f"{start}; time.sleep(60)"], environment(tmp_path), tmp_path / "log")
+    end = time.monotonic() + 60
+    while "up" not in child.log.read_text() and time.monotonic() < end:
+        time.sleep(0.05)
+    assert len(processes_of(tmp_path)) == 2
+    child.stop()
+    while processes_of(tmp_path) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert not processes_of(tmp_path)
+
+
 def test_a_whole_federation_on_this_machine_equals_the_simulator_and_leaves_nothing_running(tmp_path) -> None:
     """The round trip of the quick suite: every message starts a process at every site, so two sites and two rounds."""
     live = Live(tmp_path / "project", SITES[:2])
@@ -64,7 +81,7 @@ def test_ctrl_c_stops_all_that_was_started(live) -> None:
         live.wait(lambda: len(live.online()) == len(SITES))
         up.send_signal(signal.SIGINT)
         assert up.wait(timeout=120) == 130
-    assert not processes_of(live.folder)
+    live.wait(lambda: not processes_of(live.folder), patience=5.0)
 
 
 @pytest.mark.deploy
@@ -103,7 +120,7 @@ def test_unknown_nodes_wrong_keys_and_plain_text_are_refused_and_logged(live) ->
         "unknown": (unknown, "Failed to activate SuperNode"),
         "keyless": (keyless, "All SuperNodes must be registered"),
         "foreign": (foreign, "CERTIFICATE_VERIFY_FAILED"),
-        "plain": (["--insecure"], "Server disconnected without sending a response"),
+        "plain": (["--insecure"], "Failed to initialize the connection to the SuperLink"),
     }
     for name, (more, why) in attempts.items():
         home = live.folder / "attempts" / name
