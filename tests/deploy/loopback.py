@@ -21,7 +21,9 @@ from polyfed.deploy.app.polyfed_app.server import app as server_app
 from polyfed.deploy.flower.site_process import SiteProcess
 from polyfed.deploy.new_site import read_published
 from polyfed.deploy.server.serve import FOLDER
-from polyfed.deploy.site.site import Allowed, Site
+from polyfed.deploy.site.site import Site, SitePolicy
+from polyfed.engine.simulation import Simulation
+from tests.deploy.expected import assert_equal
 
 Change = Callable[[str, int, Message], Message | None]
 """What becomes of an answer on its way: (site, round, answer) -> the answer that arrives, or None if none does."""
@@ -34,7 +36,7 @@ class Loopback(Grid):
     def __init__(self, federation: pf.Federation, folder: Path, measure: bool = False, **allow: bool) -> None:
         self.folder, self.names = folder, federation.clients
         self.sites = {
-            name: Site(name, federation.select([place]), folder / name, Allowed(**allow), measure)
+            name: Site(name, federation.select([place]), folder / name, SitePolicy(**allow), measure)
             for place, name in enumerate(federation.clients)
         }
         self.processes = {name: SiteProcess(site) for name, site in self.sites.items()}
@@ -89,8 +91,9 @@ class Loopback(Grid):
             pushed.append(str(self._count))
             reply = self._answer(name, received)
             number = received.content.config_records["about"].get("round", -1)
+            assert isinstance(number, int)
             if self.change is not None:
-                reply = self.change(name, int(number), reply)  # pyright: ignore[reportArgumentType]
+                reply = self.change(name, number, reply)
             if reply is not None:
                 arrived, size = _travel(reply)
                 arrived.metadata.__dict__["_reply_to_message_id"] = str(self._count)
@@ -112,10 +115,10 @@ class Loopback(Grid):
                 return Message(Error(code=2, reason=repr(error)), reply_to=message)
 
     def serve(
-        self, method: dict[str, Any], run: dict[str, Any] | None = None, privacy: Any = None, **conduct: Any
+        self, method: dict[str, Any], run: dict[str, Any] | None = None, privacy: Any = None, **rules: Any
     ) -> Any:
         """One run of the ServerApp to its end; what it published."""
-        federation = {"sites": list(self.names), "run": "study", "poll": 0.01, "deadline": 0.2, **conduct}
+        federation = {"sites": list(self.names), "run": "study", "poll": 0.01, "deadline": 0.2, **rules}
         settings = {
             "federation": federation,
             "problem": PROBLEM,
@@ -127,7 +130,19 @@ class Loopback(Grid):
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv(FOLDER, str(self.folder / "server"))
             server_app(self, _context({"settings": json.dumps(settings)}))
-        return read_published(self.folder / "server" / "runs" / "study").server
+        return self.published
+
+    @property
+    def run_folder(self) -> Path:
+        return self.folder / "server" / "runs" / "study"
+
+    @property
+    def published(self) -> Any:
+        return read_published(self.run_folder).server
+
+    def assert_equal(self, expected: Simulation) -> None:
+        """The published server, and every site's state and model, are those of the simulator."""
+        assert_equal(self.folder, "study", self.published, expected)
 
     def close(self) -> None:
         for process in self.processes.values():
@@ -141,5 +156,5 @@ def _context(config: Any) -> Context:
 def _travel(message: Message) -> tuple[Message, int]:
     """The message as it arrives, and the bytes of its parts."""
     parts = {id: part.deflate() for id, part in get_all_nested_objects(message).items()}
-    found: Any = inflate_object_from_contents(message.object_id, dict(parts))
-    return found, sum(map(len, parts.values()))
+    arrived: Any = inflate_object_from_contents(message.object_id, dict(parts))
+    return arrived, sum(map(len, parts.values()))

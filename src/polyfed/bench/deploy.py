@@ -9,12 +9,11 @@ from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 from polyfed.core.errors import PolyfedError
 from polyfed.deploy.flower.processes import free_port
-from polyfed.deploy.flower.server_link import Link, Project
-from polyfed.deploy.flower.supernode import Node
+from polyfed.deploy.flower.server_link import FlowerApp, SuperLinkServer
+from polyfed.deploy.flower.supernode import SuperNode
 from polyfed.deploy.project import make_project
 from polyfed.deploy.settings import site_settings
 
@@ -22,18 +21,18 @@ SITES = ["north", "south", "west"]
 PATIENCE = 600.0
 
 
-def bench_deploy(rounds: int = 5, secure: bool = False) -> dict[str, Any]:
-    """Seconds of each round: bare, ours, bare again. The first of ours has the sites' compilation."""
+def bench_deploy(rounds: int = 5, secure: bool = False) -> dict[str, object]:
+    """Seconds of each round: bare, ours, bare again. The first of ours includes the sites' compilation."""
     with tempfile.TemporaryDirectory() as place, ExitStack() as stack:
         folder = Path(place) / "project"
         make_project(folder, SITES, "127.0.0.1", free_port(), example=True)
         path = folder / "server" / "server.toml"
         text = path.read_text().replace("rounds = 10", f"rounds = {rounds + 1}")
         path.write_text(text.replace("secure = false", "secure = true") if secure else text)
-        link = Link(folder / "server")
+        link = SuperLinkServer(folder / "server")
         stack.enter_context(link.start())
         for site in SITES:
-            stack.callback(Node(site_settings(folder / site)).stop)
+            stack.callback(SuperNode(site_settings(folder / site)).stop)
         before = _bare(link, rounds)
         link.submit()
         _await(link.run_folder / "finished.json")
@@ -50,13 +49,13 @@ def bench_deploy(rounds: int = 5, secure: bool = False) -> dict[str, Any]:
     }
 
 
-def _bare(link: Link, rounds: int) -> list[float]:
-    """The seconds of some rounds in which nobody computes anything."""
-    found = link.folder / "bare.json"
-    found.unlink(missing_ok=True)
-    link.submit_app(Project("bare", "polyfed.bench", "bare_app", {"rounds": rounds, "nodes": len(SITES)}))
-    _await(found)
-    return json.loads(found.read_text())
+def _bare(link: SuperLinkServer, rounds: int) -> list[float]:
+    """The seconds of rounds in which nobody computes anything."""
+    seconds = link.folder / "bare.json"
+    seconds.unlink(missing_ok=True)
+    link.submit_app(FlowerApp("bare", "polyfed.bench", "bare_app", {"rounds": rounds, "nodes": len(SITES)}))
+    _await(seconds)
+    return json.loads(seconds.read_text())
 
 
 def _await(path: Path) -> None:

@@ -8,8 +8,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
@@ -19,21 +20,22 @@ from polyfed.cli.options import Quiet, err, out
 from polyfed.core.errors import PolyfedError
 
 if TYPE_CHECKING:
-    from polyfed.deploy.flower.server_link import Link
+    from polyfed.deploy.flower.server_link import SuperLinkServer
+    from polyfed.deploy.flower.supernode import SuperNode
 
 deploy_app = typer.Typer(cls=Commands, help="Run an algorithm across real sites, on Flower.", no_args_is_help=True)
 ServerFolder = Annotated[Path, typer.Argument(help="The server's folder, with server.toml.")]
 SiteFolder = Annotated[Path, typer.Argument(help="The site's folder, with site.toml.")]
-LOOK = 0.3
+POLL = 0.3
 """Seconds between looks at a run's progress."""
+LOOK_AT_STATUS = 30.0
+"""Seconds between questions to Flower, which start a program, whether a run that looks unfinished has failed."""
 
 
 @deploy_app.callback()
 def _installed() -> None:
-    try:
-        import flwr  # noqa: F401  # pyright: ignore[reportUnusedImport]
-    except ImportError:
-        raise PolyfedError("Flower is not installed: pip install 'polyfed[deploy]'") from None
+    if find_spec("flwr") is None:
+        raise PolyfedError("Flower is not installed: pip install 'polyfed[deploy]'")
 
 
 @deploy_app.command()
@@ -58,38 +60,40 @@ def up(
     quiet: Quiet = False,
 ) -> None:
     """Start a whole federation on this machine, run it, and stop all of it."""
-    from polyfed.deploy.flower.processes import free_port
-    from polyfed.deploy.flower.server_link import Link
+    from polyfed.deploy.flower.processes import free_port, stop_together
+    from polyfed.deploy.flower.server_link import SuperLinkServer
     from polyfed.deploy.project import make_project
 
     if folder is None:
         folder = _fresh(Path("runs/deploy"))
         make_project(folder, _names(sites), "127.0.0.1", free_port(), example=True)
-    link = Link(folder / "server")
+    link = SuperLinkServer(folder / "server")
     say = _say(quiet)
     with _stopping() as stack:
         say(f"server: {link.address}, TLS and node authentication on")
-        _enter(stack, link.start())
-        for site in link.federated.sites:
-            stack.callback(_start_site(folder / site, say).stop)
+        stack.enter_context(link.start())
+        nodes: list[SuperNode] = []
+        stack.callback(lambda: stop_together(node.stop for node in nodes))
+        for site in link.federation.sites:
+            nodes.append(_start_site(folder / site, say))
         _follow(link, link.submit(), say)
-    _end(link, quiet)
+    _say_where_published(link, quiet)
 
 
 @deploy_app.command()
 def server(folder: ServerFolder, quiet: Quiet = False) -> None:
     """Start the server; a run that was under way when it stopped goes on."""
-    from polyfed.deploy.flower.server_link import Link
+    from polyfed.deploy.flower.server_link import SuperLinkServer
 
-    link, say = Link(folder), _say(quiet)
+    link, say = SuperLinkServer(folder), _say(quiet)
     with _stopping() as stack:
-        child = _enter(stack, link.start())
-        say(f"server: {link.address}, waiting for {', '.join(link.federated.sites)}")
+        child = stack.enter_context(link.start())
+        say(f"server: {link.address}, waiting for {', '.join(link.federation.sites)}")
         if link.unfinished():
             say("going on with the run that was under way")
             link.submit()
         while child.running:
-            time.sleep(LOOK)
+            time.sleep(POLL)
         raise PolyfedError(f"the server ended; its log {child.log} ends with:\n{child.tail()}")
 
 
@@ -101,19 +105,19 @@ def site(folder: SiteFolder, quiet: Quiet = False) -> None:
         node = _start_site(folder, say)
         stack.callback(node.stop)
         while True:
-            node.look(say)
-            time.sleep(LOOK)
+            node.restart_if_ended(say)
+            time.sleep(POLL)
 
 
 @deploy_app.command()
 def run(folder: ServerFolder, quiet: Quiet = False) -> None:
     """Start the run of server.toml on a server that is up, or go on with it, and follow it to its end."""
-    from polyfed.deploy.flower.server_link import Link
+    from polyfed.deploy.flower.server_link import SuperLinkServer
 
-    link = Link(folder)
+    link = SuperLinkServer(folder)
     link.connect()
     _follow(link, link.submit(), _say(quiet))
-    _end(link, quiet)
+    _say_where_published(link, quiet)
 
 
 @deploy_app.command()
@@ -124,12 +128,12 @@ def personalize(
 ) -> None:
     """Give a new site a model from the published global model and its own rows; nothing leaves it."""
     from polyfed.cli.personalize import show
-    from polyfed.deploy.new_site import join
+    from polyfed.deploy.new_site import personalize_new_site
     from polyfed.deploy.settings import site_settings
 
     settings = site_settings(folder)
-    found = join(published, settings.site().federation, steps)
-    show(found, found.save(settings.folder / "models" / "newcomer"))
+    newcomer = personalize_new_site(published, settings.site().federation, steps)
+    show(newcomer, newcomer.save(settings.folder / "models" / "newcomer"))
 
 
 def _names(sites: str) -> list[str]:
@@ -140,11 +144,11 @@ def _names(sites: str) -> list[str]:
 
 
 def _fresh(folder: Path) -> Path:
-    """The folder, or the next one that is not there yet."""
+    """The first of FOLDER-1, FOLDER-2, ... that does not exist."""
     number = 1
-    while (found := folder.with_name(f"{folder.name}-{number}")).exists():
+    while (numbered := folder.with_name(f"{folder.name}-{number}")).exists():
         number += 1
-    return found
+    return numbered
 
 
 def _say(quiet: bool) -> Callable[[str], None]:
@@ -152,34 +156,31 @@ def _say(quiet: bool) -> Callable[[str], None]:
     return lambda text: None if quiet else out.print(escape(text), soft_wrap=True, highlight=False)
 
 
-def _start_site(folder: Path, say: Callable[[str], None]) -> Any:
-    from polyfed.deploy.flower.supernode import Node
+def _start_site(folder: Path, say: Callable[[str], None]) -> SuperNode:
+    from polyfed.deploy.flower.supernode import SuperNode
     from polyfed.deploy.settings import site_settings
 
     settings = site_settings(folder)
-    node = Node(settings)
+    node = SuperNode(settings)
     rows = int(node.process.site.federation.train.sizes[0])
     say(f"site '{settings.name}': {rows} training rows, server {settings.server}")
     return node
 
 
-def _enter(stack: ExitStack, child: Any) -> Any:
-    return stack.enter_context(child)
-
-
-def _follow(link: Link, number: int, say: Callable[[str], None]) -> None:
-    """Tell the rounds as they end, until the run does."""
+def _follow(link: SuperLinkServer, number: int, say: Callable[[str], None]) -> None:
+    """Tell each round as it ends, until the run ends."""
     begun, seen = time.monotonic(), len(link.progress())
-    looked = time.monotonic()
+    looked, under_way = time.monotonic(), False
     while True:
         rows = link.progress()
         for row in rows[seen:]:
             spent = time.monotonic() - begun
-            private = row.get("epsilon")
-            told = "" if private is None else f", epsilon {private:.3g} at delta {row['delta']:g}"
-            say(f"round {row['round']} of {row['of']}: {', '.join(row['sites'])} ({spent:.0f} s){told}")
+            epsilon = row.get("epsilon")
+            privacy = "" if epsilon is None else f", epsilon {epsilon:.3g} at delta {row.get('delta'):g}"
+            say(f"round {row['round']} of {row['of']}: {', '.join(row['sites'])} ({spent:.0f} s){privacy}")
         seen = len(rows)
-        if not link.unfinished() or time.monotonic() > looked + 10:
+        unfinished = link.unfinished()
+        if (under_way and not unfinished) or time.monotonic() > looked + LOOK_AT_STATUS:
             status = link.status(number)
             if status.startswith("finished"):
                 if status != "finished:completed":
@@ -187,19 +188,20 @@ def _follow(link: Link, number: int, say: Callable[[str], None]) -> None:
                     raise PolyfedError(why.read_text().strip() if why.exists() else f"the run ended: {status}")
                 return
             looked = time.monotonic()
-        time.sleep(LOOK)
+        under_way = under_way or unfinished
+        time.sleep(POLL)
 
 
-def _end(link: Link, quiet: bool) -> None:
+def _say_where_published(link: SuperLinkServer, quiet: bool) -> None:
     if not quiet:
         out.print(f"published: {escape(str(link.run_folder / 'server'))}", soft_wrap=True, highlight=False)
 
 
 @contextmanager
 def _stopping() -> Iterator[ExitStack]:
-    """Within it, SIGTERM and a closed terminal end the command as Ctrl-C does: all that it started is stopped."""
+    """Within it, SIGTERM and a closed terminal end the command as Ctrl-C does: everything it started is stopped."""
 
-    def end(*_: Any) -> None:
+    def end(*_: object) -> None:
         raise KeyboardInterrupt
 
     if threading.current_thread() is threading.main_thread():

@@ -1,13 +1,14 @@
 """Runs across real sites, on Flower: the same algorithms, each site with its own rows and state.
 
-terms        what all parties agree on
-facts        what sites report before round 1
-work         a site's side of the round, from the engine's pieces
-kept         a site's state on its disk
-site         a site's answers to the server's messages
-exchange     messages and answers, deadlines, asking again
-coordinator  the server's side of a run, and its checkpoint
-stages       what may be done to uploads on their way
-wire         trees of arrays as what travels
-apps         Flower's ServerApp and ClientApp
+protocol/  what the server and the sites have in common: terms, facts, messages
+server/    the server's side: agreement, rounds, checkpoints
+site/      a site's side: local work, state on its disk, answers
+secure/    secure sums: the server learns the sum of the uploads, and none of them
+flower/    Flower's programs, and polyfed's processes beside them
+app/       the app that Flower runs: its ServerApp and ClientApp
+
+settings   server.toml and site.toml
+project    `polyfed deploy init`: a folder for each party
+keys       certificates and keys
+new_site   the model of a site that comes after training
 """

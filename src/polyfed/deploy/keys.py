@@ -1,4 +1,4 @@
-"""Certificates and keys: a small authority of the federation's own, the server's certificate, and a key per site."""
+"""Certificates and keys: the federation's own small authority, the server's certificate, and a key for each site."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ PEM, PLAIN = serialization.Encoding.PEM, serialization.NoEncryption()
 def make_certificates(folder: Path, hosts: Sequence[str]) -> None:
     """`ca.pem` for everybody, `server.pem` and `server.key` for the server, valid for these names and addresses."""
     folder.mkdir(parents=True, exist_ok=True)
-    authority, own = _key(), _key()
+    authority, own = _new_key(), _new_key()
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "polyfed federation")])
-    usage = x509.KeyUsage(False, False, False, False, False, True, True, False, False)
+    usage = x509.KeyUsage(False, False, False, False, False, True, True, False, False)  # signs certificates and CRLs
     root = (
         _certificate(name, name, authority.public_key())
         .add_extension(x509.BasicConstraints(True, 0), critical=True)
@@ -48,14 +48,14 @@ def make_certificates(folder: Path, hosts: Sequence[str]) -> None:
 
 def make_site_key(private: Path) -> None:
     """A site's private key, and beside it `NAME.pub`, which the server needs."""
-    key = _key()
+    key = _new_key()
     private.parent.mkdir(parents=True, exist_ok=True)
     _write_secret(private, key.private_bytes(PEM, serialization.PrivateFormat.OpenSSH, PLAIN))
     public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
     private.with_name(f"{private.name}.pub").write_bytes(public + b"\n")
 
 
-def _key() -> ec.EllipticCurvePrivateKey:
+def _new_key() -> ec.EllipticCurvePrivateKey:
     return ec.generate_private_key(ec.SECP384R1())
 
 

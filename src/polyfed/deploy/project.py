@@ -12,7 +12,7 @@ from polyfed.core.errors import PolyfedError
 from polyfed.deploy.keys import make_certificates, make_site_key
 from polyfed.deploy.settings import PORT
 
-SERVER = """[federation]
+SERVER_TOML = """[federation]
 run = "study"             # sites keep the run's state under this name
 sites = {sites}
 host = "{listen}"         # where the server listens
@@ -40,7 +40,7 @@ dtype = "float64"
 # noise = 1.0             # in multiples of clip
 # delta = 1e-5
 """
-SITE = """[site]
+SITE_TOML = """[site]
 name = "{name}"
 server = "{host}:{port}"
 certificate = "ca.pem"    # proves to this site that the server is the server
@@ -71,8 +71,8 @@ owner only.
 | on the server, once | `polyfed deploy run server` |
 | to try all of it on one machine | `polyfed deploy up .` |
 
-Certificates and keys were made by `polyfed deploy init`, for these names of the server: {hosts}. A site that rather
-makes its own key runs `ssh-keygen -t ecdsa -b 384 -N "" -f NAME.key` and sends `NAME.key.pub` to the server, as
+Certificates and keys were made by `polyfed deploy init`, for these names of the server: {hosts}. A site that prefers to
+make its own key runs `ssh-keygen -t ecdsa -b 384 -N "" -f NAME.key` and sends `NAME.key.pub` to the server, as
 `server/keys/NAME.pub`.
 """
 
@@ -89,21 +89,21 @@ def make_project(folder: Path, sites: Sequence[str], host: str, port: int = PORT
     if host in ("localhost", "127.0.0.1"):
         listen = "127.0.0.1"
     minimum = max(1, len(sites) - 1)
-    (server / "server.toml").write_text(SERVER.format(sites=names, listen=listen, port=port, minimum=minimum))
+    (server / "server.toml").write_text(SERVER_TOML.format(sites=names, listen=listen, port=port, minimum=minimum))
     (server / "keys").mkdir()
     for place, site in enumerate(sites):
         make_site_key(folder / site / f"{site}.key")
         (folder / site / f"{site}.key.pub").rename(server / "keys" / f"{site}.pub")
         shutil.copy(server / "certificates" / "ca.pem", folder / site / "ca.pem")
-        (folder / site / "site.toml").write_text(SITE.format(name=site, host=host, port=port))
+        (folder / site / "site.toml").write_text(SITE_TOML.format(name=site, host=host, port=port))
         if example:
-            _example(folder / site / "data.csv", place)
+            _write_example(folder / site / "data.csv", place)
     text = README.format(count=len(sites), hosts=", ".join(hosts))
     (folder / "README.md").write_text(text)
 
 
-def _example(path: Path, place: int, features: int = 4) -> None:
-    """Rows whose labels follow a rule that the sites share in part."""
+def _write_example(path: Path, place: int, features: int = 4) -> None:
+    """Made-up rows; their labels follow a rule that the sites share in part."""
     shared = np.random.default_rng(0).normal(size=features)
     rng = np.random.default_rng(place + 1)
     x = rng.normal(size=(40 + 20 * place, features))

@@ -15,10 +15,10 @@ from polyfed import data
 from polyfed.core.errors import PolyfedError, suggestion
 from polyfed.data import Federation, Population
 from polyfed.data.formats.tables import from_dataframe, read_table
-from polyfed.deploy.protocol.rules import Conduct
-from polyfed.deploy.protocol.terms import Plan
-from polyfed.deploy.secure.sums import check_secure
-from polyfed.deploy.site.site import Allowed, Site
+from polyfed.deploy.protocol.rules import FederationRules
+from polyfed.deploy.protocol.terms import DeployedRun
+from polyfed.deploy.secure.server_sum import check_secure
+from polyfed.deploy.site.site import Site, SitePolicy
 from polyfed.engine.participation import sampling
 from polyfed.engine.privacy.accounting import Accountant
 from polyfed.engine.privacy.mechanism import privacy_settings
@@ -29,13 +29,16 @@ SERVER_SECTIONS = ("federation", "problem", "algorithm", "run", "privacy")
 SITE_SECTIONS = ("site", "data", "columns", "allow")
 RUN_KEYS = ("rounds", "participation", "seed", "init", "dtype", "compute")
 PORT = 8443
-OWN = "(site)"
-"""The client column that a table of one site gets."""
+CLIENT_COLUMN = "(site)"
+"""The client column that is added to a table of one site."""
+
+Section = dict[str, Any]
+"""A section of a TOML file."""
 
 
 @dataclass(frozen=True)
-class Federated:
-    """The section [federation] of server.toml."""
+class FederationSettings:
+    """The section [federation] of server.toml, without its rules."""
 
     sites: tuple[str, ...]
     run: str = "run"
@@ -44,35 +47,37 @@ class Federated:
     port: int = PORT
 
 
-def server_settings(sections: Mapping[str, Any], where: str) -> tuple[Federated, Plan, Conduct]:
+def server_settings(
+    sections: Mapping[str, object], where: str
+) -> tuple[FederationSettings, DeployedRun, FederationRules]:
     """Check the sections of server.toml; every mistake is named."""
-    _known(sections, SERVER_SECTIONS, where, "section")
-    given = dict(sections.get("federation", {}))
-    conduct = {name: given.pop(name) for name in _names(Conduct) if name in given}
-    _known(given, (*_names(Federated), *_names(Conduct)), f"{where}: [federation]", "key")
+    _refuse_unknown(sections, SERVER_SECTIONS, where, "section")
+    given = _section(sections, "federation", where)
+    rules = {name: given.pop(name) for name in _names(FederationRules) if name in given}
+    _refuse_unknown(given, (*_names(FederationSettings), *_names(FederationRules)), f"{where}: [federation]", "key")
     sites = given.pop("sites", None)
     if not isinstance(sites, list) or not sites or not all(isinstance(site, str) and site for site in sites):
         raise PolyfedError(f"{where}: federation.sites must be a list of names, found {sites!r}")
     if len(set(sites)) < len(sites) or any("\n" in site or "/" in site for site in sites):
         raise PolyfedError(f"{where}: federation.sites must be different names without '/', found {sites}")
-    _typed(Federated, given, f"{where}: federation")
-    _typed(Conduct, conduct, f"{where}: federation")
-    section = dict(sections.get("run", {}))
-    _known(section, RUN_KEYS, f"{where}: [run]", "key")
+    _check_types(FederationSettings, given, f"{where}: federation")
+    _check_types(FederationRules, rules, f"{where}: federation")
+    section = _section(sections, "run", where)
+    _refuse_unknown(section, RUN_KEYS, f"{where}: [run]", "key")
     run = run_settings(section, where)
-    problem = check_problem(dict(sections.get("problem", {})), where)
+    problem = check_problem(_section(sections, "problem", where), where)
     if problem.get("loss") is None:
         raise PolyfedError(f"{where}: problem.loss is missing: softmax, logistic or squared")
-    method = algorithm_from(sections.get("algorithm", {}), where=where)
-    federated = Federated(tuple(sites), **given)
+    method = algorithm_from(_section(sections, "algorithm", where), where=where)
+    federation = FederationSettings(tuple(sites), **given)
     options: dict[str, Any] = {name: getattr(run, name) for name in RUN_KEYS}
-    privacy = privacy_settings(sections.get("privacy"), where)
+    privacy = privacy_settings(_section(sections, "privacy", where) if "privacy" in sections else None, where)
     if privacy is not None:
         Accountant(privacy, sampling(run.participation, len(sites)))
-    if conduct.get("secure"):
+    if rules.get("secure"):
         check_secure(method, sampling(run.participation, len(sites)))
-    plan = Plan(federated.run, federated.sites, problem, method, **options, privacy=privacy)
-    return federated, plan, Conduct(**conduct)
+    deployed = DeployedRun(federation.run, federation.sites, problem, method, **options, privacy=privacy)
+    return federation, deployed, FederationRules(**rules)
 
 
 @dataclass(frozen=True)
@@ -87,54 +92,57 @@ class SiteSettings:
     key: Path
     """the site's private key, with which it proves who it is"""
     folder: Path
-    data: dict[str, Any]
+    data: Section
     columns: dict[str, float]
-    allow: Allowed
+    allow: SitePolicy
     measure: bool = True
     """measure the models on this site's rows at the end, for this site"""
 
     def site(self) -> Site:
         """The site with its rows."""
-        return Site(self.name, own_rows(self.name, self.data, self.columns), self.folder, self.allow, self.measure)
+        return Site(self.name, site_rows(self.name, self.data, self.columns), self.folder, self.allow, self.measure)
 
 
 def site_settings(path: Path) -> SiteSettings:
     """Read and check a site.toml, or the one in a folder."""
     path = path / "site.toml" if path.is_dir() else path
     sections = read_toml(path)
-    _known(sections, SITE_SECTIONS, str(path), "section")
-    about = dict(sections.get("site", {}))
+    _refuse_unknown(sections, SITE_SECTIONS, str(path), "section")
+    about = _section(sections, "site", str(path))
     keys = ("name", "server", "certificate", "key")
-    _known(about, (*keys, "measure"), f"{path}: [site]", "key")
+    _refuse_unknown(about, (*keys, "measure"), f"{path}: [site]", "key")
     measure = about.get("measure", True)
     if not isinstance(measure, bool):
         raise PolyfedError(f"{path}: site.measure must be true or false, found {measure!r}")
     for key in keys:
         if not isinstance(about.get(key), str) or not about[key]:
             raise PolyfedError(f"{path}: site.{key} must be a word, found {about.get(key)!r}")
-    source = dict(sections.get("data", {}))
+    source = _section(sections, "data", str(path))
     if "source" not in source:
         raise PolyfedError(f"{path}: data.source is missing; `polyfed data list` names the sources")
     folder = path.parent.resolve()
     if isinstance(source.get("path"), str):
         source["path"] = str((folder / source["path"]).resolve())
-    columns = dict(sections.get("columns", {}))
+    columns = _section(sections, "columns", str(path))
     for name, value in columns.items():
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise PolyfedError(f"{path}: columns.{name} must be a number, found {value!r}")
-    allow = dict(sections.get("allow", {}))
-    _known(allow, _names(Allowed), f"{path}: [allow]", "key")
-    _typed(Allowed, allow, f"{path}: allow")
+    allow = _section(sections, "allow", str(path))
+    _refuse_unknown(allow, _names(SitePolicy), f"{path}: [allow]", "key")
+    _check_types(SitePolicy, allow, f"{path}: allow")
     certificate, key = (folder / about[name] for name in ("certificate", "key"))
     for file in (certificate, key):
         if not file.is_file():
             raise PolyfedError(f"{path}: {file} does not exist")
     place = (certificate, key, folder)
-    return SiteSettings(about["name"], about["server"], *place, source, columns, Allowed(**allow), measure)
+    return SiteSettings(about["name"], about["server"], *place, source, columns, SitePolicy(**allow), measure)
 
 
-def own_rows(name: str, source: dict[str, Any], columns: dict[str, float]) -> Federation:
-    """A federation of one client, this site: a table without a client column, or the site's part of one with it."""
+def site_rows(name: str, source: Section, columns: dict[str, float]) -> Federation:
+    """A federation with this site as its one client.
+
+    A table without a client column is all this site's; of one with it the site takes its own part.
+    """
     options = dict(source)
     kind = options.pop("source")
     if kind in ("csv", "parquet") and "client" not in options:
@@ -142,16 +150,19 @@ def own_rows(name: str, source: dict[str, Any], columns: dict[str, float]) -> Fe
         if not path.is_file():
             raise PolyfedError(f"{path}: no such file")
         frame = read_table(path, kind)
-        found = from_dataframe(Federation, frame.assign(**{OWN: name}), client=OWN, origin=f"{path}: ", **options)
+        rows = from_dataframe(
+            Federation, frame.assign(**{CLIENT_COLUMN: name}), client=CLIENT_COLUMN, origin=f"{path}: ", **options
+        )
     else:
-        found = data.load(kind, **options)
-    if len(found) > 1 or isinstance(found, Population):
-        found = found.select([found.index(name)])
+        rows = data.load(kind, **options)
+    if len(rows) > 1 or isinstance(rows, Population):
+        rows = rows.select([rows.index(name)])
     given = {key: np.array([float(value)]) for key, value in columns.items()}
-    return dataclasses.replace(found, clients=(name,), columns={**found.columns, **given})
+    return dataclasses.replace(rows, clients=(name,), columns={**rows.columns, **given})
 
 
 def read_toml(path: Path) -> dict[str, Any]:
+    """The sections of a TOML file."""
     try:
         return tomllib.loads(path.read_text())
     except FileNotFoundError:
@@ -160,18 +171,26 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise PolyfedError(f"{path}: cannot be read: {error}") from None
 
 
+def _section(sections: Mapping[str, object], name: str, where: str) -> Section:
+    """A copy of a section; empty if it is not there."""
+    section = sections.get(name, {})
+    if not isinstance(section, Mapping):
+        raise PolyfedError(f"{where}: {name} must be a section, [{name}]")
+    return dict(section)
+
+
 def _names(kind: type) -> tuple[str, ...]:
     return tuple(field.name for field in dataclasses.fields(kind))
 
 
-def _known(given: Mapping[str, Any], known: tuple[str, ...], where: str, what: str) -> None:
+def _refuse_unknown(given: Mapping[str, object], known: tuple[str, ...], where: str, what: str) -> None:
     for name in given:
         if name not in known:
             raise PolyfedError(f"{where}: unknown {what} '{name}'{suggestion(name, known)}")
 
 
-def _typed(kind: type, given: Mapping[str, Any], where: str) -> None:
-    """Each value must be of its default's type; what has no default may be a whole number."""
+def _check_types(kind: type, given: Section, where: str) -> None:
+    """Each value must be of its default's type; where that is None, a whole number."""
     for field in dataclasses.fields(kind):
         if field.name not in given:
             continue

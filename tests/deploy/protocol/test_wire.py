@@ -12,8 +12,8 @@ import polyfed as pf
 from polyfed.compress import compressors as compress
 from polyfed.engine.simulation import Simulation
 from polyfed.studies.config import algorithm_from
+from tests.deploy.expected import few
 from tests.deploy.loopback import Loopback
-from tests.deploy.test_equality import few
 
 HEADER = 2000
 """The bytes of a message that are no numbers of the model: terms of the answer, names and shapes."""

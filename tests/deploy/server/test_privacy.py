@@ -11,16 +11,16 @@ import pytest
 from flwr.app import Message
 
 import polyfed as pf
-from polyfed.deploy.protocol.rules import Conduct
-from polyfed.deploy.protocol.terms import Plan
+from polyfed.deploy.protocol.rules import FederationRules
+from polyfed.deploy.protocol.terms import DeployedRun
 from polyfed.deploy.server.coordinator import Coordinator
-from polyfed.deploy.server.privacy import Guard
+from polyfed.deploy.server.privacy import PrivacyKeeper
 from polyfed.deploy.settings import server_settings
 from polyfed.engine.participation import sampling
 from polyfed.engine.privacy.accounting import Accountant
 from polyfed.studies.config import algorithm_from
+from tests.deploy.expected import few, simulated, small
 from tests.deploy.loopback import PROBLEM, Loopback
-from tests.deploy.test_equality import assert_equal, few, simulated, small
 
 pytest.importorskip("dp_accounting", reason="needs dp-accounting: pip install 'polyfed[privacy]'")
 METHODS: dict[str, dict[str, Any]] = {
@@ -38,10 +38,10 @@ METHODS: dict[str, dict[str, Any]] = {
 def test_a_private_deployed_run_equals_the_simulated_one(three, loopback, name) -> None:
     grid, method = loopback(), {**small(name), **METHODS[name]}
     section: dict[str, Any] = {"clip": 0.05, "noise": 0.5, "delta": 0.01}
-    server = grid.serve(method, {"participation": 2, "rounds": 3}, privacy={**section, "seed": 0})
+    grid.serve(method, {"participation": 2, "rounds": 3}, privacy={**section, "seed": 0})
     rule = pf.Privacy(**section)
     expected = simulated(three, method, 3, participation=2, privacy=rule)
-    assert_equal(grid, server, expected)
+    grid.assert_equal(expected)
     told = [json.loads(line) for line in (grid.folder / "server/runs/study/progress.jsonl").read_text().splitlines()]
     spent = Accountant(rule, sampling(2, 3))
     assert [row["epsilon"] for row in told] == [spent.epsilon(rounds) for rounds in (1, 2, 3)]
@@ -56,8 +56,8 @@ def flat(tree: Any) -> np.ndarray:
 
 def coordinated(grid: Loopback, folder: Any, privacy: pf.Privacy, rounds: int = 1) -> Coordinator:
     method = algorithm_from({**small("fedavg"), "weighting": "uniform", "lr": 1e-12})
-    plan = Plan("study", tuple(grid.names), PROBLEM, method, rounds, dtype="float64", privacy=privacy)
-    run = Coordinator(plan, grid, folder, Conduct(poll=0.01, deadline=0.2, minimum=2, patience=1))
+    deployed = DeployedRun("study", tuple(grid.names), PROBLEM, method, rounds, dtype="float64", privacy=privacy)
+    run = Coordinator(deployed, grid, folder, FederationRules(poll=0.01, deadline=0.2, minimum=2, patience=1))
     run.run()
     return run
 
@@ -66,8 +66,8 @@ def test_without_a_seed_the_noise_is_the_systems(loopback, tmp_path) -> None:
     rule = pf.Privacy(clip=0.5, noise=2.0, delta=0.01)
     first, second = (flat(coordinated(loopback(name), tmp_path / name, rule).server.params) for name in ("a", "b"))
     assert np.linalg.norm(first - second) > 0.1
-    guard, like = Guard(rule, sampling(1.0, 3)), {"w": np.zeros((100, 50)), "b": np.zeros(50)}
-    drawn = guard.privacy.secret_noise(like)
+    keeper, like = PrivacyKeeper(rule, sampling(1.0, 3)), {"w": np.zeros((100, 50)), "b": np.zeros(50)}
+    drawn = keeper.privacy.secret_noise(like)
     whole = flat(drawn)
     assert abs(np.std(whole) - 1.0) < 4 / np.sqrt(2 * whole.size)
     assert abs(np.mean(whole)) < 4 / np.sqrt(whole.size)
@@ -76,20 +76,18 @@ def test_without_a_seed_the_noise_is_the_systems(loopback, tmp_path) -> None:
 
 def test_who_takes_part_is_drawn_by_lot() -> None:
     rule = pf.Privacy(clip=0.5, noise=2.0, delta=0.01)
-    fixed, by_chance = Guard(rule, sampling(2, 12)), Guard(rule, sampling(pf.Bernoulli(0.5), 12))
-    cohorts = {tuple(np.asarray(fixed.cohort()).tolist()) for _ in range(40)}
+    fixed, by_chance = PrivacyKeeper(rule, sampling(2, 12)), PrivacyKeeper(rule, sampling(pf.Bernoulli(0.5), 12))
+    cohorts = {tuple(np.asarray(fixed.secret_cohort()).tolist()) for _ in range(40)}
     assert len(cohorts) > 10
     assert all(len(set(cohort)) == 2 for cohort in cohorts)
-    assert len({np.asarray(by_chance.cohort()).size for _ in range(60)}) > 2
-    assert Guard(rule, sampling(1.0, 12)).cohort() is None
+    assert len({np.asarray(by_chance.secret_cohort()).size for _ in range(60)}) > 2
+    assert PrivacyKeeper(rule, sampling(1.0, 12)).secret_cohort() is None
 
 
 def test_an_upload_that_was_not_clipped_is_refused_by_name(loopback, tmp_path, caplog) -> None:
     grid: Loopback = loopback()
-    heard: list[str] = []
 
     def longer(site: str, number: int, reply: Message) -> Message:
-        heard.append(site)
         if site == grid.names[0] and "upload" in reply.content.array_records:
             record = reply.content.array_records["upload"]
             for name, array in list(record.items()):

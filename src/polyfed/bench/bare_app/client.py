@@ -1,4 +1,4 @@
-"""Answers every message with what it brought."""
+"""Sends every message back as it came."""
 
 from __future__ import annotations
 

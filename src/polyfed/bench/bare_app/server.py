@@ -1,4 +1,4 @@
-"""Sends a few numbers to every node and waits for all answers, by Flower's own means; writes down how long it took."""
+"""Sends a few numbers to every node, waits for all answers in Flower's own way, and writes down how long it took."""
 
 from __future__ import annotations
 

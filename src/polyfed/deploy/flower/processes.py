@@ -1,4 +1,4 @@
-"""Flower's programs as children of this process: each in a session of its own, none outlives us."""
+"""Flower's programs as children of this process: each in a session of its own, and none outlives this process."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from polyfed.core.errors import PolyfedError
 
@@ -25,13 +25,13 @@ ENDS_WITH_PARENT = (
     if sys.platform == "linux"
     else []
 )
-"""Before a command on Linux: the kernel ends it (signal 9) when its parent dies, however that happens."""
+"""Put before a command on Linux: the kernel then ends it (signal 9) when its parent dies, however that happens."""
 GRACE = 5.0
 """The seconds that a child has to end by itself."""
 
 
 def environment(home: Path, **more: str) -> dict[str, str]:
-    """The environment of Flower's programs: nothing is reported or looked up elsewhere, tasks are looked for often."""
+    """The environment of Flower's programs: they report and look up nothing elsewhere, and look for tasks often."""
     programs = Path(sys.executable).parent
     return {
         **os.environ,
@@ -44,7 +44,7 @@ def environment(home: Path, **more: str) -> dict[str, str]:
     }
 
 
-class Child:
+class ChildProcess:
     """A program, with its output in a file; its own children end with it."""
 
     def __init__(self, command: Sequence[str], env: dict[str, str], log: Path) -> None:
@@ -79,12 +79,16 @@ class Child:
 
     def stop(self) -> None:
         """End the program and all that it started."""
+        detached = _detached_groups(self.pid)
         for how, patience in ((signal.SIGTERM, GRACE), (signal.SIGKILL, GRACE)):
             with suppress(ProcessLookupError):
                 os.killpg(self.pid, how)
             self.wait(patience)
             if not self.running and not _group_alive(self.pid):
-                return
+                break
+        for group in detached:
+            with suppress(ProcessLookupError):
+                os.killpg(group, signal.SIGKILL)
 
     def kill(self) -> None:
         """End it as a power cut would."""
@@ -95,18 +99,25 @@ class Child:
     def tail(self, lines: int = 8) -> str:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
 
-    def __enter__(self) -> Child:
+    def __enter__(self) -> ChildProcess:
         return self
 
-    def __exit__(self, *_: Any) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
 
-def call(command: Sequence[str], env: dict[str, str], timeout: float = 120.0) -> str:
-    """Run one of Flower's commands to its end; its output."""
+def stop_together(stops: Iterable[Callable[[], None]]) -> None:
+    """Stop several things at the same time: each may take seconds to end."""
+    with ThreadPoolExecutor() as pool:
+        for stopped in [pool.submit(stop) for stop in stops]:
+            stopped.result()
+
+
+def run_command(command: Sequence[str], env: dict[str, str], timeout: float = 120.0) -> str:
+    """Run one of Flower's commands to its end, and return its output."""
     program = str(Path(sys.executable).parent / command[0])
     try:
-        done = subprocess.run(
+        ended = subprocess.run(
             [program, *command[1:]],
             env=env,
             stdin=subprocess.DEVNULL,
@@ -119,9 +130,9 @@ def call(command: Sequence[str], env: dict[str, str], timeout: float = 120.0) ->
         raise PolyfedError(f"{command[0]} is not installed: pip install 'polyfed[deploy]'") from None
     except subprocess.TimeoutExpired:
         raise PolyfedError(f"`{' '.join(command[:3])}` did not end within {timeout:g} seconds") from None
-    if done.returncode:
-        raise PolyfedError(f"`{' '.join(command[:3])}` failed: {(done.stderr or done.stdout).strip()[-400:]}")
-    return done.stdout
+    if ended.returncode:
+        raise PolyfedError(f"`{' '.join(command[:3])}` failed: {(ended.stderr or ended.stdout).strip()[-400:]}")
+    return ended.stdout
 
 
 def free_port() -> int:
@@ -131,7 +142,7 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
-def await_port(child: Child, host: str, port: int, timeout: float = 60.0) -> None:
+def wait_for_port(child: ChildProcess, host: str, port: int, timeout: float = 60.0) -> None:
     """Wait until the child listens."""
     end = time.monotonic() + timeout
     while time.monotonic() < end:
@@ -141,6 +152,24 @@ def await_port(child: Child, host: str, port: int, timeout: float = 60.0) -> Non
             return
         time.sleep(0.1)
     raise PolyfedError(f"the server does not listen on {host}:{port} after {timeout:g} seconds, see {child.log}")
+
+
+def _detached_groups(pid: int) -> set[int]:
+    """The process groups that a program's descendants made for themselves, as Flower's SuperExec does; on Linux."""
+    parents: dict[int, int] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
+    descendants: set[int] = set()
+    generation = {pid}
+    while generation:
+        generation = {child for child, parent in parents.items() if parent in generation} - descendants
+        descendants |= generation
+    groups = set()
+    for descendant in descendants:
+        with suppress(ProcessLookupError):
+            groups.add(os.getpgid(descendant))
+    return groups & descendants
 
 
 def _group_alive(group: int) -> bool:

@@ -9,30 +9,32 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 import tomlkit
 
 from polyfed.core.errors import PolyfedError
 from polyfed.core.files import write_text
-from polyfed.deploy.flower.processes import LOOPBACK, Child, await_port, call, environment
+from polyfed.deploy.flower.processes import LOOPBACK, ChildProcess, environment, run_command, wait_for_port
+from polyfed.deploy.server.ledger import RoundLine
 from polyfed.deploy.server.serve import CURRENT, FOLDER
-from polyfed.deploy.settings import Federated, read_toml, server_settings
+from polyfed.deploy.settings import FederationSettings, read_toml, server_settings
 
-NAME = "polyfed"
+CONNECTION = "polyfed"
+"""The name of the connection that Flower's commands use."""
 
 
 @dataclass(frozen=True)
-class Project:
-    """A Flower app: a package of ours with the modules `server` and `client`, and the run's config."""
+class FlowerApp:
+    """A Flower app: a package of polyfed with the modules `server` and `client`, and the run's config."""
 
     name: str
     parent: str
     package: str
-    config: dict[str, Any]
+    config: dict[str, str | int]
 
     def write(self, folder: Path) -> None:
-        """The app as a folder that Flower's commands take."""
+        """Write the app as a folder that Flower's commands take."""
         (folder / self.package).mkdir(parents=True, exist_ok=True)
         for file in files(self.parent).joinpath(self.package).iterdir():
             if file.name.endswith(".py"):
@@ -44,14 +46,20 @@ class Project:
         (folder / "pyproject.toml").write_text(text)
 
 
-class Link:
-    """A server's folder: server.toml, certificates/, keys/NAME.pub of each site, and what it writes there."""
+class ListedNode(TypedDict):
+    """What we read of a node in Flower's list."""
+
+    status: str
+
+
+class SuperLinkServer:
+    """A server and its folder, with server.toml, certificates/ and keys/NAME.pub of each site; it writes there, too."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder.resolve()
         self.path = self.folder / "server.toml"
         self.sections = read_toml(self.path)
-        self.federated: Federated = server_settings(self.sections, str(self.path))[0]
+        self.federation: FederationSettings = server_settings(self.sections, str(self.path))[0]
         self.home = self.folder / "flower"
         self.env = environment(self.home, **{FOLDER: str(self.folder)})
         self.certificates = self.folder / "certificates"
@@ -62,13 +70,13 @@ class Link:
     @property
     def address(self) -> str:
         """Where this machine reaches the server."""
-        host = LOOPBACK if self.federated.host in ("0.0.0.0", "::") else self.federated.host
-        return f"{host}:{self.federated.port}"
+        host = LOOPBACK if self.federation.host in ("0.0.0.0", "::") else self.federation.host
+        return f"{host}:{self.federation.port}"
 
-    def start(self) -> Child:
+    def start(self) -> ChildProcess:
         """Start the SuperLink, and register the keys of sites that it does not know."""
-        certificates, port = self.certificates, str(self.federated.port)
-        command = ["python", "-m", "polyfed.deploy.flower.superlink", "--host", self.federated.host, "--port", port]
+        certificates, port = self.certificates, str(self.federation.port)
+        command = ["python", "-m", "polyfed.deploy.flower.superlink", "--host", self.federation.host, "--port", port]
         command += ["--enable-supernode-auth"]
         command += [
             "--ssl-certfile",
@@ -78,10 +86,10 @@ class Link:
         ]
         command += ["--ssl-ca-certfile", str(certificates / "ca.pem"), "--disable-runtime-dependency-installation"]
         command += ["--database", str(self.folder / "flower.db")]
-        child = Child(command, self.env, self.folder / "logs" / "superlink.log")
+        child = ChildProcess(command, self.env, self.folder / "logs" / "superlink.log")
         try:
             host, _, _ = self.address.rpartition(":")
-            await_port(child, host, self.federated.port)
+            wait_for_port(child, host, self.federation.port)
             self.connect()
             self._register()
         except BaseException:
@@ -93,43 +101,47 @@ class Link:
         """Write the connection that Flower's commands use."""
         self.home.mkdir(parents=True, exist_ok=True)
         authority = json.dumps(str(self.certificates / "ca.pem"))
-        lines = ["[superlink]", f'default = "{NAME}"', f"[superlink.{NAME}]", f'address = "{self.address}"']
+        lines = ["[superlink]", f'default = "{CONNECTION}"', f"[superlink.{CONNECTION}]", f'address = "{self.address}"']
         (self.home / "config.toml").write_text("\n".join([*lines, f"root-certificates = {authority}", ""]))
 
-    def nodes(self) -> list[dict[str, Any]]:
+    def nodes(self) -> list[ListedNode]:
         """The registered nodes, as Flower lists them."""
-        return json.loads(call(["flwr", "supernode", "list", NAME, "--format", "json"], self.env))["nodes"]
+        return json.loads(run_command(["flwr", "supernode", "list", CONNECTION, "--format", "json"], self.env))["nodes"]
 
     def _register(self) -> None:
-        known = self.folder / "registered.json"
-        done: dict[str, str] = json.loads(known.read_text()) if known.exists() else {}
+        """Register the public keys that the SuperLink does not know."""
+        file = self.folder / "registered.json"
+        registered: dict[str, str] = json.loads(file.read_text()) if file.exists() else {}
         new = {}
-        for site in self.federated.sites:
+        for site in self.federation.sites:
             path = self.folder / "keys" / f"{site}.pub"
             if not path.is_file():
                 raise PolyfedError(f"{path} does not exist: it is the public key of site '{site}'")
-            if done.get(site) != path.read_text().strip():
+            if registered.get(site) != path.read_text().strip():
                 new[site] = path
 
         def register(site: str) -> None:
-            call(["flwr", "supernode", "register", str(new[site]), NAME, "--name", site, "--format", "json"], self.env)
-            done[site] = new[site].read_text().strip()
-            write_text(known, json.dumps(done, indent=1) + "\n")
+            run_command(
+                ["flwr", "supernode", "register", str(new[site]), CONNECTION, "--name", site, "--format", "json"],
+                self.env,
+            )
+            registered[site] = new[site].read_text().strip()
+            write_text(file, json.dumps(registered, indent=1) + "\n")
 
         with ThreadPoolExecutor(max_workers=4) as pool:
             list(pool.map(register, new))
 
     def submit(self) -> int:
-        """Start the run of server.toml, or go on with it; Flower's number of it."""
+        """Start the run of server.toml, or go on with it; returns Flower's number of it."""
         settings = json.dumps(read_toml(self.path))
-        return self.submit_app(Project("polyfed-run", "polyfed.deploy.app", "polyfed_app", {"settings": settings}))
+        return self.submit_app(FlowerApp("polyfed-run", "polyfed.deploy.app", "polyfed_app", {"settings": settings}))
 
-    def submit_app(self, project: Project) -> int:
+    def submit_app(self, app: FlowerApp) -> int:
         """Hand an app to the SuperLink."""
         with tempfile.TemporaryDirectory() as place:
-            project.write(Path(place))
-            said = call(["flwr", "run", place, NAME, "--format", "json"], self.env)
-        return int(json.loads(said)["run-id"])
+            app.write(Path(place))
+            output = run_command(["flwr", "run", place, CONNECTION, "--format", "json"], self.env)
+        return int(json.loads(output)["run-id"])
 
     def unfinished(self) -> bool:
         """Whether a run was under way when the server was stopped."""
@@ -137,9 +149,9 @@ class Link:
 
     @property
     def run_folder(self) -> Path:
-        return self.folder / "runs" / self.federated.run
+        return self.folder / "runs" / self.federation.run
 
-    def progress(self) -> list[dict[str, Any]]:
+    def progress(self) -> list[RoundLine]:
         """The rounds so far."""
         path = self.run_folder / "progress.jsonl"
         with suppress(FileNotFoundError, json.JSONDecodeError):
@@ -148,5 +160,7 @@ class Link:
 
     def status(self, run: int) -> str:
         """Flower's word for how a run stands, such as running or finished:completed."""
-        listed = json.loads(call(["flwr", "list", NAME, "--run-id", str(run), "--format", "json"], self.env))
+        listed = json.loads(
+            run_command(["flwr", "list", CONNECTION, "--run-id", str(run), "--format", "json"], self.env)
+        )
         return str(listed["runs"][0]["status"])

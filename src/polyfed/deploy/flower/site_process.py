@@ -1,4 +1,4 @@
-"""The site's own process: it has the rows, the compiled programs and the state, and answers one message at a time."""
+"""The site's own process: it holds the rows, the compiled programs and the state, and answers a message at a time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ log = logging.getLogger("polyfed")
 
 
 class SiteProcess:
-    """Listens for the processes that Flower starts on this machine; `environment` is what they need to know."""
+    """Listens to the processes that Flower starts on this machine; `environment` tells them how to reach it."""
 
     def __init__(self, site: Site) -> None:
         secret = secrets.token_bytes(32)

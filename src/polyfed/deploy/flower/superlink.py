@@ -1,4 +1,4 @@
-"""Flower's SuperLink, which also logs the connections that TLS turns away; started with `python -m`."""
+"""Flower's SuperLink, with a log of the connections that TLS turns away; started with `python -m`."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import ssl
 import sys
 
 log = logging.getLogger("polyfed")
-PLAIN = ("HTTP_REQUEST", "WRONG_VERSION_NUMBER", "HTTPS_PROXY_REQUEST", "UNEXPECTED_MESSAGE", "RECORD_LAYER_FAILURE")
+NOT_TLS = ("HTTP_REQUEST", "WRONG_VERSION_NUMBER", "HTTPS_PROXY_REQUEST", "UNEXPECTED_MESSAGE", "RECORD_LAYER_FAILURE")
 """OpenSSL's words for a connection that does not begin with TLS."""
 
 
-class Logged(ssl.SSLObject):
-    """One side of a TLS connection; a handshake that fails is named."""
+class LoggedConnection(ssl.SSLObject):
+    """One side of a TLS connection, which logs a handshake that fails."""
 
     def do_handshake(self) -> None:
         try:
@@ -21,14 +21,14 @@ class Logged(ssl.SSLObject):
             raise
         except ssl.SSLError as error:
             if self.server_side:
-                log.warning("a connection was refused: %s", why(error))
+                log.warning("a connection was refused: %s", refusal_reason(error))
             raise
 
 
-def why(error: ssl.SSLError) -> str:
+def refusal_reason(error: ssl.SSLError) -> str:
     """What was wrong with a connection."""
     reason = str(error.reason or error)
-    if reason in PLAIN:
+    if reason in NOT_TLS:
         return f"it does not speak TLS ({reason})"
     if "UNKNOWN_CA" in reason or "CERTIFICATE" in reason:
         return f"it does not trust this server's certificate ({reason})"
@@ -41,7 +41,7 @@ def main() -> None:
     shown = logging.StreamHandler(sys.stdout)
     shown.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     log.addHandler(shown)
-    ssl.SSLContext.sslobject_class = Logged
+    ssl.SSLContext.sslobject_class = LoggedConnection
     flower_superlink()
 
 

@@ -1,4 +1,4 @@
-"""Messages to sites and their answers: who is there, who is asked again, and when to go on without the others."""
+"""Messages to sites and their answers: who is connected, who is asked again, and when to go on without the others."""
 
 from __future__ import annotations
 
@@ -6,87 +6,91 @@ import logging
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
 from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
 log = logging.getLogger("polyfed")
 ATTEMPTS = 3
-"""How often a site whose app fails is asked in one round; one that was restarted is asked as often as it takes."""
-GONE = (3, 4, 5)
-"""Flower's error codes for messages that were lost, and nodes that cannot be reached: the site itself did not fail."""
+"""How often a site whose app fails is asked in one round. A site that was restarted is asked as often as it takes."""
+UNREACHABLE = (3, 4, 5)
+"""Flower's error codes for lost messages and nodes that cannot be reached: the site itself did not fail."""
+
+MessageFor = Callable[[str], RecordDict]
+"""The message to a site, by the site's name."""
+TakeAnswer = Callable[[str, RecordDict], str | None]
+"""Takes a site's answer; returns None, or why it refuses it."""
 
 
 @dataclass
-class Asked:
-    """What is under way with one site."""
+class OpenMessages:
+    """The messages to one site that it has not answered yet."""
 
     node: int
     since: str
-    """when its node was started, as Flower tells it: a node that was restarted has lost the message"""
+    """when its node was started, in Flower's words: a node that was restarted has lost the message"""
     ids: set[str]
 
 
 @dataclass
-class Sites:
-    """The sites behind a grid, by the names under which their keys were registered."""
+class SiteMessenger:
+    """Reaches the sites behind a grid by the names under which their keys were registered."""
 
     grid: Grid
     roster: tuple[str, ...]
     poll: float = 0.2
     _strangers: set[int] = field(default_factory=set)
 
-    def present(self) -> dict[str, tuple[int, str]]:
-        """The sites that are connected: {name: (node, when it was started)}. A node that is on no roster is named."""
-        found = {}
+    def connected(self) -> dict[str, tuple[int, str]]:
+        """The sites that are connected: {name: (node, when it was started)}. A node outside the roster is logged."""
+        nodes = {}
         for node in self.grid.get_nodes():
             if node.name in self.roster:
-                found[node.name] = (node.node_id, node.last_activated_at)
+                nodes[node.name] = (node.node_id, node.last_activated_at)
             elif node.node_id not in self._strangers:
                 self._strangers.add(node.node_id)
                 log.warning("node %d ('%s') is not on the roster and is not asked", node.node_id, node.name)
-        return found
+        return nodes
 
     def ask(
         self,
         sites: Iterable[str],
-        content: Callable[[str], RecordDict],
+        content: MessageFor,
         kind: str,
         *,
         deadline: float,
-        take: Callable[[str, RecordDict], str | None],
+        take: TakeAnswer,
         group: str = "",
     ) -> set[str]:
-        """Ask each of these sites; `take` gets an answer, and says why it refuses it. Returns who was taken.
+        """Send each of these sites its message, and hand the answers to `take`. Returns the sites whose answer it took.
 
-        A site that was restarted or is late to come is asked (again) until the deadline; one whose answer is refused,
-        or whose app fails `ATTEMPTS` times, is not.
+        A site that connects late or was restarted is asked (again) until the deadline. A site whose answer is refused,
+        or whose app fails `ATTEMPTS` times, is not asked again.
         """
         end = time.monotonic() + deadline
         waiting, taken = list(sites), set()
-        asked: dict[str, Asked] = {}
+        sent: dict[str, OpenMessages] = {}
         failures: dict[str, int] = {}
         while waiting:
-            here = self.present()
+            connected = self.connected()
             for site in waiting:
-                if site not in here:
+                if site not in connected:
                     continue
-                node, since = here[site]
-                before = asked.get(site)
+                node, since = connected[site]
+                before = sent.get(site)
                 if before is None or before.node != node or before.since != since or not before.ids:
                     left = max(1.0, end - time.monotonic())
                     message = Message(content(site), node, kind, ttl=left, group_id=group)
-                    ids = {str(found) for found in self.grid.push_messages([message])}
-                    asked[site] = Asked(node, since, ids if before is None else before.ids | ids)
-            owner = {given: site for site, about in asked.items() for given in about.ids if site in waiting}
+                    ids = {str(id) for id in self.grid.push_messages([message])}
+                    sent[site] = OpenMessages(node, since, ids if before is None else before.ids | ids)
+            owner = {id: site for site, messages in sent.items() for id in messages.ids if site in waiting}
             for reply in self.grid.pull_messages(list(owner)) if owner else []:
                 site = owner.get(reply.metadata.reply_to_message_id)
                 if site is None or site not in waiting:
                     continue
-                asked[site].ids.discard(reply.metadata.reply_to_message_id)
+                sent[site].ids.discard(reply.metadata.reply_to_message_id)
                 if reply.has_error():
-                    failures[site] = failures.get(site, 0) + (reply.error.code not in GONE)
+                    failures[site] = failures.get(site, 0) + (reply.error.code not in UNREACHABLE)
                     log.warning("site '%s' failed: %s", site, reply.error.reason)
                     if failures[site] >= ATTEMPTS:
                         waiting.remove(site)
@@ -103,8 +107,3 @@ class Sites:
             if waiting:
                 time.sleep(self.poll)
         return taken
-
-
-def about(content: RecordDict) -> dict[str, Any]:
-    """The plain values of a message."""
-    return dict(content.config_records["about"]) if "about" in content.config_records else {}

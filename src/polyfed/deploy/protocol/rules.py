@@ -1,14 +1,13 @@
-"""How a server conducts a run, and what it keeps of it between two rounds."""
+"""The rules by which a server runs a federation."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Conduct:
-    """How long the server waits, and for whom; the section [federation] of its config."""
+class FederationRules:
+    """How long the server waits, and for whom; part of the section [federation] of its config."""
 
     deadline: float = 600.0
     """seconds that a round waits for answers"""
@@ -24,26 +23,3 @@ class Conduct:
     """masks on the uploads, so that the server learns their sum alone"""
     bound: float = 1e6
     """with `secure`: the largest number that an upload may have, weight included"""
-
-
-@dataclass
-class Ledger:
-    """What the server knows of the run between two rounds, apart from the method's own state."""
-
-    round: int = 0
-    counted: dict[str, int] = field(default_factory=dict)
-    """per site: the last round whose upload is in the sum"""
-    refused: dict[str, int] = field(default_factory=dict)
-    missed: dict[str, int] = field(default_factory=dict)
-    bits_up: int = 0
-    bits_down: int = 0
-    seconds: float = 0.0
-    epsilon: float | None = None
-    """the privacy spent, where the run has any"""
-
-    def count(self, what: dict[str, int], site: str) -> None:
-        what[site] = what.get(site, 0) + 1
-
-
-Progress = Callable[[Ledger, list[str]], None]
-"""Called after every round, with the sites whose uploads are in it."""

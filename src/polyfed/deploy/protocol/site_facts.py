@@ -1,18 +1,21 @@
-"""What a site tells the server of its data, and what the server makes of it: the problem without its rows."""
+"""What a site tells the server about its data, and what the server makes of it: the problem without its rows."""
 
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 
 from polyfed.core.errors import PolyfedError
 from polyfed.data import Federation, Split
 from polyfed.data.split import offsets_of
+from polyfed.deploy.protocol.terms import ProblemSection
+from polyfed.models import Architecture
 from polyfed.problem.problem import Problem
 from polyfed.problem.reference import Constants, Reference
 from polyfed.studies.newcomers.fitting import DataKind
@@ -20,59 +23,81 @@ from polyfed.studies.newcomers.fitting import DataKind
 ALWAYS = ("kind", "rows", "columns")
 """What every site reports: what a row looks like and which labels there are, how many rows, and its own columns."""
 ON_REQUEST = ("smoothness", "sampled")
-"""What it reports only if the method's theory needs it: L_i and mu_i, and A_i for a size of batches."""
+"""What a site reports only if the method's theory needs it: L_i and mu_i, or A_i for a batch size."""
 DTYPES = {"bytes": np.uint8, "whole numbers": np.int64, "real numbers": np.float64}
 
 
-class Wanted(Exception):
-    """The method cannot be resolved before the sites have reported this."""
+class MissingFact(Exception):
+    """The method cannot be resolved before the sites have reported this fact."""
 
     def __init__(self, fact: str, batch: int | None = None) -> None:
         super().__init__(fact)
         self.fact, self.batch = fact, batch
 
 
+class ConstantFacts(TypedDict, total=False):
+    """The constants of a site's objective, as JSON."""
+
+    smoothness: list[float]
+    """L_i, mu_i and the trace bound"""
+    sampled: list[float]
+    """A_i and C_i"""
+
+
+class SiteFacts(ConstantFacts):
+    """All that a site reported, as JSON."""
+
+    kind: dict[str, object]
+    rows: list[int]
+    """training and validation rows"""
+    columns: dict[str, float]
+
+
 @dataclass(frozen=True)
-class Request:
+class FactRequest:
     """Which facts the server asks for."""
 
-    facts: tuple[str, ...]
+    facts: Sequence[str]
     loss: str
-    problem: dict[str, Any]
-    kind: dict[str, Any] | None = None
+    problem: ProblemSection
+    kind: dict[str, object] | None = None
     batch: int | None = None
     private: bool = False
     """whether the run is differentially private"""
 
+    def to_json(self) -> str:
+        return json.dumps(dataclasses.asdict(self))
 
-def report(federation: Federation, request: Request) -> dict[str, Any]:
-    """The facts of a federation of one client, as JSON."""
-    found: dict[str, Any] = {}
-    if "kind" in request.facts:
-        found["kind"] = dataclasses.asdict(DataKind.of(federation, request.loss))
-    if "rows" in request.facts:
-        found["rows"] = [int(federation.train.sizes[0]), int(federation.validation.sizes[0])]
-    if "columns" in request.facts:
-        found["columns"] = {name: float(values[0]) for name, values in federation.columns.items()}
-    return found
+    @classmethod
+    def from_json(cls, text: str) -> FactRequest:
+        return cls(**json.loads(text))
 
 
-def measured(problem: Problem, request: Request) -> dict[str, Any]:
-    """The constants that were asked for, of a problem of one client."""
-    found: dict[str, Any] = {}
+def data_facts(federation: Federation, loss: str) -> SiteFacts:
+    """The facts that every site reports; `federation` has this site as its one client."""
+    return {
+        "kind": dataclasses.asdict(DataKind.of(federation, loss)),
+        "rows": [int(federation.train.sizes[0]), int(federation.validation.sizes[0])],
+        "columns": {name: float(values[0]) for name, values in federation.columns.items()},
+    }
+
+
+def constant_facts(problem: Problem, request: FactRequest) -> ConstantFacts:
+    """The constants that were asked for; `problem` has this site as its one client."""
+    facts: ConstantFacts = {}
     if "smoothness" in request.facts:
         constants = problem.constants
-        found["smoothness"] = [
+        facts["smoothness"] = [
             float(values[0]) for values in (constants.smoothness, constants.convexity, constants.trace_bound)
         ]
     if "sampled" in request.facts:
         assert request.batch is not None
-        found["sampled"] = [float(values[0]) for values in problem.sampled_constants(request.batch)]
-    return found
+        facts["sampled"] = [float(values[0]) for values in problem.sampled_constants(request.batch)]
+    return facts
 
 
 def merged_kind(sites: Sequence[str], kinds: Sequence[DataKind], loss: str) -> DataKind:
-    """What rows and labels look like in the whole federation; sites that do not fit are named."""
+    """What rows and labels look like in the whole federation. A site that does not fit the others is named."""
     first = kinds[0]
     for site, kind in zip(sites, kinds, strict=True):
         for name in ("features", "kind", "feature_names", "targets"):
@@ -91,17 +116,22 @@ def merged_kind(sites: Sequence[str], kinds: Sequence[DataKind], loss: str) -> D
         return dataclasses.replace(first, classes=classes, outputs=classes)
     if loss == "logistic" and len({kind.signs for kind in kinds}) > 1:
         if any(kind.signs is None or kind.signs[1] != 1 for kind in kinds):
-            found = ", ".join(f"'{site}' has {kind.signs}" for site, kind in zip(sites, kinds, strict=True))
-            raise PolyfedError(f"the sites' labels differ: {found}")
+            labels = ", ".join(f"'{site}' has {kind.signs}" for site, kind in zip(sites, kinds, strict=True))
+            raise PolyfedError(f"the sites' labels differ: {labels}")
         return dataclasses.replace(first, signs=(-1.0, 1.0))
     return first
 
 
-class Outline(Problem):
-    """The whole problem as the server knows it: names, sizes and reported constants, and not one row."""
+class RowlessProblem(Problem):
+    """The whole problem as the server knows it: names, sizes and reported constants, but no rows."""
 
     def __init__(
-        self, federation: Federation, model: Any, loss: str, l2: float, reported: dict[str, np.ndarray]
+        self,
+        federation: Federation,
+        model: Architecture,
+        loss: str,
+        l2: float,
+        reported: dict[str, np.ndarray],
     ) -> None:
         super().__init__(federation, model, loss, l2)
         self._reported = reported
@@ -111,23 +141,23 @@ class Outline(Problem):
         if self.model.design is None:
             raise PolyfedError("smoothness constants are known for linear models only; give the stepsize")
         if "smoothness" not in self._reported:
-            raise Wanted("smoothness")
+            raise MissingFact("smoothness")
         return Constants(*self._reported["smoothness"].T)
 
     def sampled_constants(self, batch: int, solution: Reference | None = None) -> tuple[np.ndarray, np.ndarray]:
         if "sampled" not in self._reported:
-            raise Wanted("sampled", batch)
+            raise MissingFact("sampled", batch)
         smoothness, noise = self._reported["sampled"].T
         return smoothness, noise
 
-    def solve(self, alpha: Any = 1.0, tolerance: float = 1e-12, plm_tolerance: float = 1e-12) -> Reference:
+    def solve(self, alpha: object = 1.0, tolerance: float = 1e-12, plm_tolerance: float = 1e-12) -> Reference:
         raise PolyfedError("the solution of the whole problem is not known across sites: give lr, and no accuracy")
 
 
 def blank_federation(
     sites: Sequence[str], kind: DataKind, rows: Sequence[Sequence[int]], columns: dict[str, np.ndarray]
 ) -> Federation:
-    """A federation of these sizes whose rows are all zero, and take no memory."""
+    """A federation of these sizes. Its rows are all zero and take no memory."""
 
     def split(sizes: Sequence[int]) -> Split:
         total = sum(sizes)

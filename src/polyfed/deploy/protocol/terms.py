@@ -1,50 +1,50 @@
-"""What all parties of a run agree on: the plan that the server has, and the terms that each site gets of it."""
+"""What all parties of a run agree on: the run as its server knows it, and the terms that each site gets."""
 
 from __future__ import annotations
 
 import hashlib
 import inspect
 import json
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, TypedDict
 
 import jax
 import numpy as np
 
 import polyfed
 from polyfed.algorithms.contract import Algorithm, get_algorithm
-from polyfed.core.errors import PolyfedError, suggestion
 from polyfed.core.precision import Compute
-from polyfed.deploy.stages import STAGES, Stage
+from polyfed.engine.participation import Bernoulli
 from polyfed.engine.privacy.mechanism import Privacy
-from polyfed.models import MODELS
+from polyfed.models import MODELS, Architecture
 from polyfed.problem.problem import DType
 from polyfed.studies.newcomers.fitting import DataKind
 from polyfed.studies.newcomers.trained import from_json, to_json
 
+ProblemSection = dict[str, Any]
+"""A checked section [problem]: model and its options, loss, l2."""
+
 
 @dataclass(frozen=True)
-class Plan:
-    """A run across sites, as its server knows it before anybody reported anything."""
+class DeployedRun:
+    """A run across sites, as its server knows it before any site has reported."""
 
-    run: str
-    """the run's name: sites keep its state under it"""
+    name: str
+    """sites keep the run's state under it"""
     sites: tuple[str, ...]
     """the roster: who may take part, in the order in which uploads are added up"""
-    problem: dict[str, Any]
-    """model and its options, loss, l2"""
+    problem: ProblemSection
     method: Algorithm
     rounds: int
-    participation: Any = 1.0
+    participation: float | Bernoulli = 1.0
     seed: int = 0
     init: str | None = None
     dtype: DType = "float32"
     compute: Compute | None = None
-    stages: tuple[Stage, ...] = ()
     privacy: Privacy | None = None
 
     @property
-    def architecture(self) -> Any:
+    def architecture(self) -> Architecture:
         return architecture(self.problem)
 
 
@@ -56,7 +56,7 @@ class Terms:
     site: str
     method: Algorithm
     """resolved; where sites have values of their own, with this site's"""
-    problem: dict[str, Any]
+    problem: ProblemSection
     kind: DataKind
     """features, targets and labels of the whole federation"""
     longest: int
@@ -65,7 +65,6 @@ class Terms:
     init: str | None
     dtype: DType
     compute: Compute | None = None
-    stages: tuple[str, ...] = field(default=())
     clip: float | None = None
     """the longest upload that privacy allows; None without privacy"""
 
@@ -75,11 +74,10 @@ class Terms:
 
     @classmethod
     def from_json(cls, text: str) -> Terms:
-        given = json.loads(text)
-        given["method"] = method_from_json(given["method"])
-        given["kind"] = DataKind.from_json(given["kind"])
-        given["stages"] = tuple(given["stages"])
-        return cls(**given)
+        terms = json.loads(text)
+        terms["method"] = method_from_json(terms["method"])
+        terms["kind"] = DataKind.from_json(terms["kind"])
+        return cls(**terms)
 
     @property
     def fingerprint(self) -> str:
@@ -88,11 +86,12 @@ class Terms:
         digest.update(code_version(type(self.method)).encode())
         return digest.hexdigest()
 
-    def made_stages(self) -> list[Stage]:
-        for name in self.stages:
-            if name not in STAGES:
-                raise PolyfedError(f"this version knows no stage '{name}'{suggestion(name, STAGES)}")
-        return [STAGES[name]() for name in self.stages]
+
+class MethodJson(TypedDict):
+    """An algorithm as JSON."""
+
+    name: str
+    hyper_parameters: dict[str, object]
 
 
 def own_method(method: Algorithm, site: int) -> Algorithm:
@@ -100,16 +99,16 @@ def own_method(method: Algorithm, site: int) -> Algorithm:
     return jax.tree.map(lambda leaf: np.asarray(leaf)[site : site + 1] if np.ndim(leaf) == 1 else leaf, method)
 
 
-def method_to_json(method: Algorithm) -> dict[str, Any]:
+def method_to_json(method: Algorithm) -> MethodJson:
     return {"name": method.name, "hyper_parameters": {name: to_json(value) for name, value in vars(method).items()}}
 
 
-def method_from_json(given: dict[str, Any]) -> Algorithm:
-    hyper = {name: from_json(value) for name, value in given["hyper_parameters"].items()}
-    return get_algorithm(given["name"])(**hyper)
+def method_from_json(described: MethodJson) -> Algorithm:
+    hyper = {name: from_json(value) for name, value in described["hyper_parameters"].items()}
+    return get_algorithm(described["name"])(**hyper)
 
 
-def architecture(section: dict[str, Any]) -> Any:
+def architecture(section: ProblemSection) -> Architecture:
     """The model that a section [problem] describes."""
     options = {key: value for key, value in section.items() if key not in ("model", "loss", "l2")}
     return MODELS[section.get("model", "linear")](**options)

@@ -16,114 +16,117 @@ from flwr.app import ConfigRecord, RecordDict
 from polyfed.algorithms.contract import Algorithm
 from polyfed.core.errors import PolyfedError
 from polyfed.core.files import write_text
-from polyfed.deploy.protocol import site_facts as facts
-from polyfed.deploy.protocol import wire
-from polyfed.deploy.protocol.messages import Sites, about
-from polyfed.deploy.protocol.site_facts import Outline, Request, Wanted, blank_federation, merged_kind
-from polyfed.deploy.protocol.terms import Plan, Terms, own_method
+from polyfed.deploy.protocol.messages import SiteMessenger
+from polyfed.deploy.protocol.plain_values import plain_values
+from polyfed.deploy.protocol.site_facts import (
+    ALWAYS,
+    ON_REQUEST,
+    FactRequest,
+    MissingFact,
+    RowlessProblem,
+    SiteFacts,
+    blank_federation,
+    merged_kind,
+)
+from polyfed.deploy.protocol.terms import DeployedRun, Terms, own_method
 from polyfed.engine.privacy.mechanism import resolved
 from polyfed.studies.newcomers.fitting import DataKind
 
 log = logging.getLogger("polyfed")
-Facts = dict[str, dict[str, Any]]
-"""What each site reported."""
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """The resolved method, and the problem without rows that it was resolved by."""
+    """The resolved method, and the problem without rows that it was resolved with."""
 
-    plan: Plan
+    run: DeployedRun
     method: Algorithm
-    outline: Outline
+    problem: RowlessProblem
     kind: DataKind
     longest: int
+    """the training rows of the largest site"""
 
     @cached_property
     def terms(self) -> dict[str, Terms]:
-        return {site: self._terms(place, site) for place, site in enumerate(self.plan.sites)}
+        return {site: self._terms(place, site) for place, site in enumerate(self.run.sites)}
 
     @cached_property
     def fingerprints(self) -> dict[str, str]:
         return {site: terms.fingerprint for site, terms in self.terms.items()}
 
     def _terms(self, place: int, site: str) -> Terms:
-        plan = self.plan
+        run = self.run
         method = own_method(self.method, place)
-        stages = tuple(stage.name for stage in plan.stages)
-        clip = None if plan.privacy is None else plan.privacy.clip
-        shared = (plan.problem, self.kind, self.longest, plan.seed, plan.init, plan.dtype, plan.compute, stages, clip)
-        return Terms(plan.run, site, method, *shared)
+        clip = None if run.privacy is None else run.privacy.clip
+        shared = (run.problem, self.kind, self.longest, run.seed, run.init, run.dtype, run.compute, clip)
+        return Terms(run.name, site, method, *shared)
 
 
-def agree(plan: Plan, sites: Sites, folder: Path, deadline: float) -> Agreement:
-    """From what the sites reported, now or before a restart."""
+def reach_agreement(run: DeployedRun, sites: SiteMessenger, folder: Path, deadline: float) -> Agreement:
+    """The agreement that follows from the sites' facts; those reported before a restart are in `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
-    kept = folder / "facts.json"
-    known: Facts = json.loads(kept.read_text()) if kept.exists() else {}
-    loss, private = plan.problem["loss"], plan.privacy is not None
-    if set(known) != set(plan.sites):
-        known = _gathered(plan, sites, Request(facts.ALWAYS, loss, plan.problem, private=private), deadline)
-    kept_back: PolyfedError | None = None
+    file = folder / "facts.json"
+    facts: dict[str, SiteFacts] = json.loads(file.read_text()) if file.exists() else {}
+    loss, private = run.problem["loss"], run.privacy is not None
+    if set(facts) != set(run.sites):
+        facts = _ask_for_facts(run, sites, FactRequest(ALWAYS, loss, run.problem, private=private), deadline)
+    withheld: PolyfedError | None = None
     while True:
-        kind, outline = _outline(plan, known)
-        if kept_back is not None:  # without the theory's constants: as for a model that has none
-            outline.model = dataclasses.replace(outline.model, design=None)
+        kind, problem = _rowless_problem(run, facts)
+        if withheld is not None:  # without the theory's constants: as for a model that has none
+            problem.model = dataclasses.replace(problem.model, design=None)
         try:
-            method = plan.method
+            method = run.method
             if private:
-                method = resolved(method, outline)
+                method = resolved(method, problem)
             elif method.resolve is not None:
-                method = method.resolve(outline)
+                method = method.resolve(problem)
             break
-        except Wanted as wanted:
-            request = Request((wanted.fact,), loss, plan.problem, asdict(kind), wanted.batch)
+        except MissingFact as missing:
+            request = FactRequest((missing.fact,), loss, run.problem, asdict(kind), missing.batch)
             try:
-                for site, found in _gathered(plan, sites, request, deadline).items():
-                    known[site] |= found
+                for site, reported in _ask_for_facts(run, sites, request, deadline).items():
+                    facts[site] |= reported
             except PolyfedError as refusal:
-                kept_back = refusal
+                withheld = refusal
                 log.warning("%s; going on without the theory's constants", refusal)
         except PolyfedError as error:
-            raise (error if kept_back is None else PolyfedError(f"{kept_back}; {error}")) from None
-    write_text(kept, json.dumps(known, indent=1) + "\n")
-    return Agreement(plan, method, outline, kind, max(found["rows"][0] for found in known.values()))
+            raise (error if withheld is None else PolyfedError(f"{withheld}; {error}")) from None
+    write_text(file, json.dumps(facts, indent=1) + "\n")
+    return Agreement(run, method, problem, kind, max(reported["rows"][0] for reported in facts.values()))
 
 
-def _gathered(plan: Plan, sites: Sites, request: Request, deadline: float) -> Facts:
-    """Every site's facts; the run cannot start without one of them."""
-    found: Facts = {}
+def _ask_for_facts(run: DeployedRun, sites: SiteMessenger, request: FactRequest, deadline: float) -> dict[str, Any]:
+    """What was asked for of every site, as JSON; the run cannot start without one of them."""
+    facts: dict[str, Any] = {}
     refusals: dict[str, str] = {}
 
     def take(site: str, content: RecordDict) -> str | None:
-        given = about(content)
-        if "facts" not in given:
-            refusals[site] = str(given.get("error", "it reported nothing"))
+        values = plain_values(content)
+        if "facts" not in values:
+            refusals[site] = str(values.get("error", "it reported nothing"))
             return refusals[site]
-        found[site] = json.loads(given["facts"])
+        facts[site] = json.loads(str(values["facts"]))
         return None
 
-    message = RecordDict({"about": ConfigRecord({"request": wire.as_json(request)})})
-    sites.ask(plan.sites, lambda _: message, "query", deadline=deadline, take=take)
-    for site in plan.sites:
-        if site not in found:
+    message = RecordDict({"about": ConfigRecord({"request": request.to_json()})})
+    sites.ask(run.sites, lambda _: message, "query", deadline=deadline, take=take)
+    for site in run.sites:
+        if site not in facts:
             why = refusals.get(site, f"it did not answer within {deadline:g} seconds")
             raise PolyfedError(f"site '{site}' does not take part: {why}")
-    return found
+    return facts
 
 
-def _outline(plan: Plan, known: Facts) -> tuple[DataKind, Outline]:
-    """The whole problem without rows; sites that do not fit together are named."""
-    loss = plan.problem["loss"]
-    kinds = [DataKind.from_json(known[site]["kind"]) for site in plan.sites]
-    kind = merged_kind(plan.sites, kinds, loss)
-    rows = [known[site]["rows"] for site in plan.sites]
-    shared = set.intersection(*(set(known[site]["columns"]) for site in plan.sites))
-    columns = {name: np.array([known[site]["columns"][name] for site in plan.sites]) for name in sorted(shared)}
+def _rowless_problem(run: DeployedRun, facts: dict[str, SiteFacts]) -> tuple[DataKind, RowlessProblem]:
+    """The whole problem without rows. Sites that do not fit together are named."""
+    loss = run.problem["loss"]
+    each = [facts[site] for site in run.sites]
+    kind = merged_kind(run.sites, [DataKind.from_json(one["kind"]) for one in each], loss)
+    shared = set.intersection(*(set(one["columns"]) for one in each))
+    columns = {name: np.array([one["columns"][name] for one in each]) for name in sorted(shared)}
     reported = {
-        name: np.array([known[site][name] for site in plan.sites])
-        for name in facts.ON_REQUEST
-        if all(name in known[site] for site in plan.sites)
+        name: np.array([one.get(name) for one in each]) for name in ON_REQUEST if all(name in one for one in each)
     }
-    federation = blank_federation(plan.sites, kind, rows, columns)
-    return kind, Outline(federation, plan.architecture, loss, plan.problem.get("l2", 0.0), reported)
+    federation = blank_federation(run.sites, kind, [one["rows"] for one in each], columns)
+    return kind, RowlessProblem(federation, run.architecture, loss, run.problem.get("l2", 0.0), reported)

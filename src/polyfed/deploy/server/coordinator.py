@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable
 from dataclasses import asdict
 from functools import reduce
 from operator import add
@@ -14,7 +13,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from flwr.app import ConfigRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 from flwr.serverapp import Grid
 from safetensors.numpy import save_file
 
@@ -23,16 +22,23 @@ from polyfed.core.errors import PolyfedError
 from polyfed.core.files import write_text
 from polyfed.core.trees import Tree
 from polyfed.deploy.protocol import wire
-from polyfed.deploy.protocol.messages import Sites, about
-from polyfed.deploy.protocol.rules import Conduct, Ledger, Progress
+from polyfed.deploy.protocol.messages import MessageFor, SiteMessenger
+from polyfed.deploy.protocol.plain_values import (
+    PlainValues,
+    Refused,
+    plain_values,
+    real_number,
+    refuse_incomplete,
+    whole_number,
+)
+from polyfed.deploy.protocol.rules import FederationRules
 from polyfed.deploy.protocol.site_facts import blank_federation
-from polyfed.deploy.protocol.terms import Plan, method_to_json
-from polyfed.deploy.protocol.wire import Refused
-from polyfed.deploy.secure.sums import SecureSum, check_secure, words_of
-from polyfed.deploy.server.agreement import agree
-from polyfed.deploy.server.privacy import Guard
+from polyfed.deploy.protocol.terms import DeployedRun, method_to_json
+from polyfed.deploy.secure.server_sum import SecureSumServer, check_secure, words_of
+from polyfed.deploy.server.agreement import reach_agreement
+from polyfed.deploy.server.ledger import AfterRound, Ledger
+from polyfed.deploy.server.privacy import PrivacyKeeper
 from polyfed.deploy.site.state_file import NEVER
-from polyfed.deploy.stages import Moment
 from polyfed.engine.checkpoint import checkpoint as checkpoints
 from polyfed.engine.checkpoint.checkpoint import Snapshot
 from polyfed.engine.devices.layout import layout
@@ -44,38 +50,39 @@ from polyfed.problem.problem import Problem, precision
 from polyfed.studies.newcomers import trained
 
 log = logging.getLogger("polyfed")
-Content = Callable[[str], RecordDict]
-"""What each site is sent."""
-PROBLEM = "problem.json"
+PROBLEM_FILE = "problem.json"
 """The section [problem] beside the published server."""
 
 
 class Coordinator:
-    """One run across sites. `run` goes on from the newest checkpoint in `folder`, if there is one."""
+    """Carries out one run across sites, from the newest checkpoint in `folder` if there is one."""
 
     def __init__(
-        self, plan: Plan, grid: Grid, folder: Path, conduct: Conduct | None = None, progress: Progress | None = None
+        self,
+        deployed: DeployedRun,
+        grid: Grid,
+        folder: Path,
+        rules: FederationRules | None = None,
+        after_round: AfterRound | None = None,
     ) -> None:
-        self.plan, self.folder, self.conduct = plan, folder, conduct or Conduct()
-        self.progress = progress
-        self.sites = Sites(grid, plan.sites, self.conduct.poll)
+        self.deployed, self.folder, self.rules = deployed, folder, rules or FederationRules()
+        self.after_round = after_round
+        self.sites = SiteMessenger(grid, deployed.sites, self.rules.poll)
         self.ledger = Ledger()
-        plan.method.check()
-        self.sampling = sampling(plan.participation, len(plan.sites))
-        self.guard = None if plan.privacy is None else Guard(plan.privacy, self.sampling)
-        if self.conduct.secure:
-            check_secure(plan.method, self.sampling)
-            if plan.stages:
-                raise PolyfedError("stages around uploads do not go with federation.secure")
+        deployed.method.check()
+        self.sampling = sampling(deployed.participation, len(deployed.sites))
+        self.privacy = None if deployed.privacy is None else PrivacyKeeper(deployed.privacy, self.sampling)
+        if self.rules.secure:
+            check_secure(deployed.method, self.sampling)
 
     def run(self) -> None:
         """All rounds, then the end: every site settles its state and gets the trained server."""
-        self.agreed = agree(self.plan, self.sites, self.folder, self.conduct.gather)
-        self.method = self.agreed.method
-        with precision(self.plan.dtype):
+        self.agreement = reach_agreement(self.deployed, self.sites, self.folder, self.rules.gather)
+        self.method = self.agreement.method
+        with precision(self.deployed.dtype):
             self._start()
         self._restore()
-        while self.ledger.round < self.plan.rounds:
+        while self.ledger.round < self.deployed.rounds:
             self._round()
         self._publish()
         self._finish()
@@ -83,167 +90,169 @@ class Coordinator:
     # The server's own state.
 
     def _start(self) -> None:
-        plan, count = self.plan, len(self.plan.sites)
-        one_row = blank_federation(plan.sites, self.agreed.kind, [(1, 0)] * count, {})
-        problem = Problem(one_row, plan.architecture, plan.problem["loss"], plan.problem.get("l2", 0.0))
+        deployed, count = self.deployed, len(self.deployed.sites)
+        one_row = blank_federation(deployed.sites, self.agreement.kind, [(1, 0)] * count, {})
+        problem = Problem(one_row, deployed.architecture, deployed.problem["loss"], deployed.problem.get("l2", 0.0))
         place = layout(count, 1)
-        data, splits = resident(problem, place, plan.seed, in_blocks=False)
-        privacy = None if self.guard is None else self.guard.compiled
+        data, splits = resident(problem, place, deployed.seed, in_blocks=False)
+        privacy = None if self.privacy is None else self.privacy.compiled
         self.programs = Programs(
             problem, as_traced(self.method), place, self.sampling, None, data, splits, privacy=privacy
         )
-        params = problem.init(plan.init, plan.seed)
+        params = problem.init(deployed.init, deployed.seed)
         self.server = self.programs.everywhere(self.programs.method.init_server(params))
         start = jax.tree.map(np.asarray, self.programs.method.init_client(params))
-        self.none = jax.tree.map(np.asarray, self.programs.nothing(self.server, start))
+        self.empty_sums: Sums = jax.tree.map(np.asarray, self.programs.nothing(self.server, start))
         self.backlog: dict[int, Tree] = {}
-        """broadcasts that ended a round and that some site has yet to absorb, by the round"""
+        """broadcasts that ended a round and that some site has yet to absorb, by round"""
 
     @property
     def broadcast(self) -> Tree:
-        with precision(self.plan.dtype):
+        with precision(self.deployed.dtype):
             return jax.tree.map(np.asarray, self.programs.method.broadcast(self.server))
 
     def _round(self) -> None:
         """One round: those who answer in time are in it, if they are enough."""
         begun, number = time.perf_counter(), self.ledger.round
-        cohort = [self.plan.sites[place] for place in self._places(number)]
+        cohort = [self.deployed.sites[place] for place in self._places(number)]
         broadcast = wire.as_record(wire.named(self.broadcast))
-        wanted = len(cohort) if self.conduct.minimum is None else min(self.conduct.minimum, len(cohort))
-        collect = self._masked if self.conduct.secure else self._plain
-        sums, there = collect(number, cohort, lambda site: self._content(site, number, cohort, broadcast), wanted)
+        wanted = len(cohort) if self.rules.minimum is None else min(self.rules.minimum, len(cohort))
+        collect = self._masked if self.rules.secure else self._plain
+        sums, senders = collect(number, cohort, lambda site: self._message(site, number, broadcast), wanted)
         for site in cohort:
-            if site not in there:
-                self.ledger.count(self.ledger.missed, site)
-        self._step(number, cohort, sums, there)
+            if site not in senders:
+                self.ledger.note_absence(site)
+        self._step(number, sums, senders)
         self.ledger.seconds += time.perf_counter() - begun
-        self._keep()
-        if self.progress is not None:
-            self.progress(self.ledger, there)
+        self._save()
+        if self.after_round is not None:
+            self.after_round(self.ledger, senders)
 
-    def _plain(self, number: int, cohort: list[str], content: Content, wanted: int) -> tuple[Sums, list[str]]:
-        """The sum of the uploads that came, in the order of the roster, whoever came first; and whose they are."""
+    def _plain(self, number: int, cohort: list[str], content: MessageFor, wanted: int) -> tuple[Sums, list[str]]:
+        """The sum of the uploads that came, in the order of the roster whoever came first, and whose they are."""
         uploads: dict[str, Sums] = {}
 
         def take(site: str, reply: RecordDict) -> str | None:
             try:
                 uploads[site] = self._taken(site, reply, number)
             except Refused as refusal:
-                self.ledger.count(self.ledger.refused, site)
+                self.ledger.note_refusal(site)
                 return f"round {number + 1}: {refusal}"
             return None
 
-        for _ in range(self.conduct.patience):
+        for _ in range(self.rules.patience):
             waiting = [site for site in cohort if site not in uploads]
             if not waiting:
                 break
-            self.sites.ask(waiting, content, "train", deadline=self.conduct.deadline, take=take, group=str(number + 1))
+            self.sites.ask(waiting, content, "train", deadline=self.rules.deadline, take=take, group=str(number + 1))
             if len(uploads) >= wanted:
                 break
             log.warning("round %d: %d of at least %d uploads, asking again", number + 1, len(uploads), wanted)
         if len(uploads) < wanted:
             raise _too_few(number, len(uploads), cohort, wanted)
-        there = [site for site in cohort if site in uploads]
-        return reduce(lambda a, b: jax.tree.map(add, a, b), (uploads[site] for site in there), self._like), there
+        senders = [site for site in cohort if site in uploads]
+        total = reduce(lambda a, b: jax.tree.map(add, a, b), (uploads[site] for site in senders), self._empty_sum)
+        return total, senders
 
-    def _masked(self, number: int, cohort: list[str], content: Content, wanted: int) -> tuple[Sums, list[str]]:
-        """The same sum, of uploads that only their sites see."""
-        secure = SecureSum(self.sites, self.conduct.deadline, self.conduct.bound, words_of(self.method))
-        like = self._like
+    def _masked(self, number: int, cohort: list[str], content: MessageFor, wanted: int) -> tuple[Sums, list[str]]:
+        """The same sum, of uploads that nobody but their sites sees."""
+        secure = SecureSumServer(self.sites, self.rules.deadline, self.rules.bound, words_of(self.method))
+        like = self._empty_sum
         size = trees.count(like.values) + 1
 
         def check(site: str, reply: RecordDict) -> None:
             try:
                 self._checked(site, reply, number)
             except Refused:
-                self.ledger.count(self.ledger.refused, site)
+                self.ledger.note_refusal(site)
                 raise
             self.ledger.bits_up += sum(_bits(record) for record in reply.array_records.values())
 
-        for _ in range(self.conduct.patience):
-            found = secure.gather(self.plan.run, number, cohort, size, wanted, content, check)
-            if found is not None:
-                return from_vector(found[0], len(found[1]), like), found[1]
+        for _ in range(self.rules.patience):
+            gathered = secure.gather(self.deployed.name, number, cohort, size, wanted, content, check)
+            if gathered is not None:
+                total, senders = gathered
+                return from_vector(total, len(senders), like), senders
             log.warning("round %d: the secure sum failed, trying again", number + 1)
         raise _too_few(number, 0, cohort, wanted)
 
     def _places(self, number: int) -> np.ndarray:
-        """Who takes part: by the run's seed, as in the simulator, or by lot where sites must not know it."""
-        drawn = None if self.guard is None else self.guard.cohort()
+        """Who takes part: drawn from the run's seed, as in the simulator, or by lot where sites must not know."""
+        drawn = None if self.privacy is None else self.privacy.secret_cohort()
         if drawn is not None:
             return drawn
-        with precision(self.plan.dtype):
+        with precision(self.deployed.dtype):
             clients, taken = self.programs.cohort(number)
         return np.sort(clients[taken])
 
-    def _content(self, site: str, number: int, cohort: list[str], broadcast: Any) -> RecordDict:
+    def _message(self, site: str, number: int, broadcast: ArrayRecord) -> RecordDict:
+        """What a site is sent in a round."""
         counted = self.ledger.counted.get(site, NEVER)
-        found = RecordDict({"broadcast": broadcast})
+        message = RecordDict({"broadcast": broadcast})
         if self.method.absorb is not None and counted not in (NEVER, number - 1):
-            found["absorb"] = wire.as_record(wire.named(self.backlog[counted]))
-        told = "\n".join(cohort) if self.plan.stages else ""  # nobody else needs to know who else is asked
-        found["about"] = ConfigRecord(
-            {"terms": self.agreed.terms[site].to_json(), "round": number, "counted": counted, "cohort": told}
+            message["absorb"] = wire.as_record(wire.named(self.backlog[counted]))
+        message["about"] = ConfigRecord(
+            {"terms": self.agreement.terms[site].to_json(), "round": number, "counted": counted}
         )
-        self.ledger.bits_down += sum(_bits(record) for record in found.array_records.values())
-        return found
+        self.ledger.bits_down += sum(_bits(record) for record in message.array_records.values())
+        return message
 
-    def _checked(self, site: str, reply: RecordDict, number: int) -> dict[str, Any]:
-        """What an answer says of itself, or a refusal: it must be of this site, run, round and version."""
-        given = about(reply)
-        if "error" in given:
-            raise Refused(str(given["error"]))
-        _complete(given, "run", "round", "site", "fingerprint", "good")
-        if given["site"] != site:
-            raise Refused(f"it answers as site '{given['site']}'")
-        if given["run"] != self.plan.run or given["round"] != number:
-            raise Refused(f"a replayed message: an upload of round {int(given['round']) + 1} of '{given['run']}'")
-        if given["fingerprint"] != self.agreed.fingerprints[site]:
+    def _checked(self, site: str, reply: RecordDict, number: int) -> PlainValues:
+        """An answer's plain values. It is refused unless it is of this site, run, round and version."""
+        values = plain_values(reply)
+        if "error" in values:
+            raise Refused(str(values["error"]))
+        refuse_incomplete(values, "run", "round", "site", "fingerprint", "good")
+        if values["site"] != site:
+            raise Refused(f"it answers as site '{values['site']}'")
+        round = whole_number(values, "round")
+        if values["run"] != self.deployed.name or round != number:
+            raise Refused(f"a replayed message: an upload of round {round + 1} of '{values['run']}'")
+        if values["fingerprint"] != self.agreement.fingerprints[site]:
             raise Refused(f"another version of {self.method.name} or of its hyper-parameters")
-        if not given["good"]:
+        if not values["good"]:
             raise Refused("its update is not finite")
-        return given
+        return values
 
     def _taken(self, site: str, reply: RecordDict, number: int) -> Sums:
         """An answer as a sum of one upload, or a refusal."""
         given = self._checked(site, reply, number)
-        _complete(given, "weight", "silent")
-        values, weight = self._like.values, np.asarray(given["weight"], self._like.weight.dtype)
+        refuse_incomplete(given, "weight", "silent")
+        empty = self._empty_sum
+        weight: Any = np.asarray(real_number(given, "weight"), empty.weight.dtype)
+        values = empty.values
         if "upload" in reply.array_records:
             record = reply.array_records["upload"]
             self.ledger.bits_up += _bits(record)
-            with precision(self.plan.dtype):
-                values = wire.decoded(wire.as_arrays(record), str(given.get("code", "")), values)
+            with precision(self.deployed.dtype):
+                values = wire.decode_upload(wire.as_arrays(record), str(given.get("code", "")), values)
         elif not given["silent"]:
             raise Refused("it sent no upload")
         leaves = [leaf for leaf in jax.tree.leaves(values) if np.issubdtype(leaf.dtype, np.inexact)]
         if not all(np.isfinite(leaf).all() for leaf in (*leaves, weight)):
             raise Refused("its update is not finite")
-        if self.guard is not None:
-            self.guard.refuse_long(values)
-        one = np.ones((), self._like.uploads.dtype)
-        return Sums(values, weight, one, np.zeros_like(self._like.steps), np.zeros_like(weight))  # pyright: ignore
+        if self.privacy is not None:
+            self.privacy.refuse_unclipped(values)
+        one: Any = np.ones((), empty.uploads.dtype)
+        return empty._replace(values=values, weight=weight, uploads=one)
 
     @property
-    def _like(self) -> Any:
+    def _empty_sum(self) -> Sums:
         """A sum of no uploads."""
-        return jax.tree.map(lambda leaf: leaf[0], self.none)
+        return jax.tree.map(lambda leaf: leaf[0], self.empty_sums)
 
-    def _step(self, number: int, cohort: list[str], sums: Sums, there: list[str]) -> None:
+    def _step(self, number: int, sums: Sums, senders: list[str]) -> None:
         """The method's step on the sum of the uploads of those who are in it."""
-        moment = Moment(self.plan.run, number, self.plan.seed, tuple(cohort))
-        for stage in self.plan.stages:
-            sums = stage.total(sums, moment)
-        if self.guard is not None:
-            sums = self.guard.noised(sums)
-            self.ledger.epsilon = self.guard.spent(number + 1, sums.values)
-        with precision(self.plan.dtype):
+        if self.privacy is not None:
+            sums = self.privacy.noised(sums)
+            self.ledger.epsilon = self.privacy.spent(number + 1, sums.values)
+        with precision(self.deployed.dtype):
             placed = jax.tree.map(lambda leaf: self.programs.placed(np.asarray(leaf)[None]), sums)
             self.server = self.programs.update(self.server, placed, number)[0]
-        self.ledger.counted |= dict.fromkeys(there, number)
+        self.ledger.counted |= dict.fromkeys(senders, number)
         self.ledger.round = number + 1
         if self.method.absorb is not None:
-            if there:
+            if senders:
                 self.backlog[number] = self.broadcast
             needed = set(self.ledger.counted.values())
             self.backlog = {round: tree for round, tree in self.backlog.items() if round in needed}
@@ -251,22 +260,22 @@ class Coordinator:
     # Checkpoints.
 
     @property
-    def _identity(self) -> dict[str, Any]:
-        plan = self.plan
+    def _identity(self) -> dict[str, object]:
+        deployed = self.deployed
         return {
-            "run": plan.run,
-            "sites": list(plan.sites),
-            "problem": plan.problem,
+            "run": deployed.name,
+            "sites": list(deployed.sites),
+            "problem": deployed.problem,
             "algorithm": method_to_json(self.method),
-            "participation": repr(plan.participation),
-            "seed": plan.seed,
-            "init": plan.init,
-            "dtype": plan.dtype,
-            "compute": plan.compute,
-            **({} if plan.privacy is None else {"privacy": asdict(plan.privacy)}),
+            "participation": repr(deployed.participation),
+            "seed": deployed.seed,
+            "init": deployed.init,
+            "dtype": deployed.dtype,
+            "compute": deployed.compute,
+            **({} if deployed.privacy is None else {"privacy": asdict(deployed.privacy)}),
         }
 
-    def _keep(self) -> None:
+    def _save(self) -> None:
         """Write the checkpoint of this round, before anybody is asked for the next."""
         nobody = np.zeros(0, np.int32)
         state = {
@@ -287,10 +296,10 @@ class Coordinator:
             "method": jax.tree.map(np.asarray, self.server),
             "backlog": {str(round): self.broadcast for round in meta["backlog"]},
         }
-        found, meta = checkpoints.load(path, like, None)
-        with precision(self.plan.dtype):
-            self.server = self.programs.everywhere(found.server["method"])
-        self.backlog = {int(round): tree for round, tree in found.server["backlog"].items()}
+        snapshot, meta = checkpoints.load(path, like, None)
+        with precision(self.deployed.dtype):
+            self.server = self.programs.everywhere(snapshot.server["method"])
+        self.backlog = {int(round): tree for round, tree in snapshot.server["backlog"].items()}
         self.ledger = Ledger(**meta["ledger"])
         log.info("going on after round %d", self.ledger.round)
 
@@ -301,60 +310,54 @@ class Coordinator:
         known = trained.Trained(
             self.method,
             jax.tree.map(np.asarray, self.server),
-            self.agreed.outline.model,
-            self.agreed.outline.loss.name,
-            self.agreed.outline.l2,
-            self.agreed.kind,
+            self.agreement.problem.model,
+            self.agreement.problem.loss.name,
+            self.agreement.problem.l2,
+            self.agreement.kind,
             self.ledger.round,
-            self.plan.seed,
-            self.plan.dtype,
+            self.deployed.seed,
+            self.deployed.dtype,
         )
         trained.save(self.folder, known)
-        write_text(self.folder / trained.FOLDER / PROBLEM, json.dumps(self.plan.problem, indent=1) + "\n")
+        write_text(self.folder / trained.FOLDER / PROBLEM_FILE, json.dumps(self.deployed.problem, indent=1) + "\n")
 
     def _finish(self) -> None:
-        """Every site settles its last round and gets the trained server; who is absent gets it in a later `run`."""
-        kept = self.folder / "finished.json"
-        finished: dict[str, Any] = json.loads(kept.read_text()) if kept.exists() else {}
+        """Every site settles its last round and gets the trained server. An absent site gets it in a later `run`."""
+        file = self.folder / "finished.json"
+        finished: dict[str, object] = json.loads(file.read_text()) if file.exists() else {}
         server = wire.as_record(wire.named(jax.tree.map(np.asarray, self.server)))
         models = self.folder / "models"
 
-        def content(site: str) -> RecordDict:
+        def message_for(site: str) -> RecordDict:
             counted = self.ledger.counted.get(site, NEVER)
-            found = RecordDict({"server": server})
+            message = RecordDict({"server": server})
             if self.method.absorb is not None and counted != NEVER:
-                found["absorb"] = wire.as_record(wire.named(self.backlog[counted]))
-            found["about"] = ConfigRecord({"terms": self.agreed.terms[site].to_json(), "counted": counted})
-            return found
+                message["absorb"] = wire.as_record(wire.named(self.backlog[counted]))
+            message["about"] = ConfigRecord({"terms": self.agreement.terms[site].to_json(), "counted": counted})
+            return message
 
         def take(site: str, reply: RecordDict) -> str | None:
-            given = about(reply)
-            if "error" in given:
-                return str(given["error"])
-            finished[site] = json.loads(given["metrics"]) if "metrics" in given else None
+            values = plain_values(reply)
+            if "error" in values:
+                return str(values["error"])
+            finished[site] = json.loads(str(values["metrics"])) if "metrics" in values else None
             if "model" in reply.array_records:
                 models.mkdir(exist_ok=True)
                 save_file(wire.as_arrays(reply.array_records["model"]), models / f"{site}.safetensors")
             return None
 
-        waiting = [site for site in self.plan.sites if site not in finished]
-        self.sites.ask(waiting, content, "evaluate", deadline=self.conduct.deadline, take=take)
-        write_text(kept, json.dumps(finished, indent=1) + "\n")
+        waiting = [site for site in self.deployed.sites if site not in finished]
+        self.sites.ask(waiting, message_for, "evaluate", deadline=self.rules.deadline, take=take)
+        write_text(file, json.dumps(finished, indent=1) + "\n")
 
 
-def _complete(given: dict[str, Any], *keys: str) -> None:
-    missing = [key for key in keys if key not in given]
-    if missing:
-        raise Refused(f"the answer lacks {', '.join(missing)}")
-
-
-def _too_few(number: int, found: int, cohort: list[str], wanted: int) -> PolyfedError:
+def _too_few(number: int, uploads: int, cohort: list[str], wanted: int) -> PolyfedError:
     return PolyfedError(
-        f"round {number + 1}: {found} of {len(cohort)} sites answered, at least {wanted} are needed; "
+        f"round {number + 1}: {uploads} of {len(cohort)} sites answered, at least {wanted} are needed; "
         "`polyfed deploy run` goes on from here"
     )
 
 
-def _bits(record: Any) -> int:
+def _bits(record: ArrayRecord) -> int:
     """The bits of the arrays in a record, as they are serialised."""
     return 8 * sum(len(array.data) for array in record.values())

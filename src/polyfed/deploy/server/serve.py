@@ -1,4 +1,4 @@
-"""What Flower's server process does: one plan over its grid, with checkpoints in the server's folder."""
+"""What Flower's server process does: one run over its grid, with checkpoints in the server's folder."""
 
 from __future__ import annotations
 
@@ -10,48 +10,43 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from math import isfinite
 from pathlib import Path
 
 from flwr.serverapp import Grid
 
 from polyfed.core.errors import PolyfedError
 from polyfed.core.files import write_text
-from polyfed.deploy.protocol.rules import Ledger
 from polyfed.deploy.server.coordinator import Coordinator
+from polyfed.deploy.server.ledger import Ledger
 from polyfed.deploy.settings import server_settings
 
 FOLDER = "POLYFED_SERVER_FOLDER"
-"""The environment's name for the server's folder."""
+"""The environment variable with the server's folder."""
 CURRENT = "current.json"
-"""The settings of a run that has not ended: who starts the server again goes on with it."""
+"""The settings of a run that has not ended: a server that is started again goes on with it."""
 
 
 def serve(grid: Grid, settings: str) -> None:
-    """Run the plan that `settings` (JSON) describes, or go on with it."""
-    _end_with(os.getppid())
+    """Carry out the run that `settings` (JSON) describes, or go on with it."""
+    _end_with_parent(os.getppid())
     folder = Path(os.environ[FOLDER])
     log = logging.getLogger("polyfed")
     log.setLevel(logging.INFO)
     log.addHandler(logging.StreamHandler(sys.stdout))
-    _, plan, conduct = server_settings(json.loads(settings), "server.toml")
-    place = folder / "runs" / plan.run
+    _, run, rules = server_settings(json.loads(settings), "server.toml")
+    place = folder / "runs" / run.name
     place.mkdir(parents=True, exist_ok=True)
     write_text(folder / CURRENT, settings)
     progress = place / "progress.jsonl"
 
-    def tell(ledger: Ledger, sites: list[str]) -> None:
-        line = {"round": ledger.round, "of": plan.rounds, "sites": sites, "bits_up": ledger.bits_up}
-        line |= {"bits_down": ledger.bits_down, "seconds": ledger.seconds}
-        if plan.privacy is not None and ledger.epsilon is not None:
-            line |= {"epsilon": ledger.epsilon if isfinite(ledger.epsilon) else None, "delta": plan.privacy.delta}
+    def after_round(ledger: Ledger, sites: list[str]) -> None:
         with progress.open("a") as file:
-            file.write(json.dumps(line) + "\n")
-        log.info("round %d of %d: %s", ledger.round, plan.rounds, ", ".join(sites))
+            file.write(json.dumps(ledger.line(run, sites)) + "\n")
+        log.info("round %d of %d: %s", ledger.round, run.rounds, ", ".join(sites))
 
     try:
-        with _alone(place / "lock"):
-            Coordinator(plan, grid, place, conduct, tell).run()
+        with _locked(place / "lock"):
+            Coordinator(run, grid, place, rules, after_round).run()
     except PolyfedError as error:
         (folder / CURRENT).unlink(missing_ok=True)
         (place / "stopped.txt").write_text(f"{error}\n")
@@ -59,12 +54,12 @@ def serve(grid: Grid, settings: str) -> None:
         raise
     (place / "stopped.txt").unlink(missing_ok=True)
     (folder / CURRENT).unlink(missing_ok=True)
-    log.info("the run '%s' is complete", plan.run)
+    log.info("the run '%s' is complete", run.name)
 
 
 @contextmanager
-def _alone(path: Path) -> Iterator[None]:
-    """Within it, no other process has this run: one that a killed server left behind is waited for."""
+def _locked(path: Path) -> Iterator[None]:
+    """Within it, no other process has this run. One that a killed server left behind is waited for."""
     try:
         import fcntl
     except ImportError:  # not on Windows
@@ -75,8 +70,8 @@ def _alone(path: Path) -> Iterator[None]:
         yield
 
 
-def _end_with(parent: int) -> None:
-    """End this process when its parent is gone: without a server it can only wait, and would keep the run's lock."""
+def _end_with_parent(parent: int) -> None:
+    """End this process when its parent is gone: without a server it could only wait, and would keep the run's lock."""
 
     def watch() -> None:
         while os.getppid() == parent:

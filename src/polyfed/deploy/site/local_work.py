@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -26,19 +26,22 @@ from polyfed.problem.problem import Problem, precision
 from polyfed.studies.newcomers.fitting import fitted
 
 ONLY = 0
-"""The place of the site in its own federation of one."""
+"""The place of the site in its own federation, of which it is the one client."""
 
 
-class Done(NamedTuple):
-    """A round's local work: what is to be sent, whether it is finite, and the state if the server counts it."""
+class LocalResult(NamedTuple):
+    """What a round's local work came to."""
 
     sent: Contribution
-    sealed: Any
+    sealed: Tree
+    """how compressed values came about, see `Upload.sealed`"""
     good: bool
+    """whether all of it is finite"""
     state: State
+    """the state from now on, if the server counts the upload"""
 
 
-class SiteWork:
+class LocalWork:
     """The programs of one site under one run's terms."""
 
     def __init__(self, federation: Federation, terms: Terms) -> None:
@@ -61,23 +64,23 @@ class SiteWork:
             self.start = _numpy(self.method.init_client(params))
             server = jax.eval_shape(self.method.init_server, params)
             self.server = _zeros(server)
-            """a server's state, in shape and type"""
+            """like a server's state, in shape and type"""
             self.broadcast = _zeros(jax.eval_shape(self.method.broadcast, server))
-            """what a server sends, in shape and type"""
-        self._local, self._absorbed, self._personal = map(jax.jit, (self._one, self._hand, self._deployed))
+            """like what a server sends, in shape and type"""
+        self._local, self._absorbed, self._personal = map(jax.jit, (self._local_round, self._absorb, self._deploy))
 
     def prepared(self) -> State:
         """The state before round 1: what the site does alone."""
         if self.method.prepare is None:
             return self.start
         with precision(self.terms.dtype):
-            return _numpy(jax.jit(self._alone)(self.method, self.programs.data, self.start))
+            return _numpy(jax.jit(self._prepare)(self.method, self.programs.data, self.start))
 
-    def local(self, broadcast: Tree, state: State, number: int) -> Done:
+    def local(self, broadcast: Tree, state: State, number: int) -> LocalResult:
         """The local work of a round; `state` stays as it is until the server counts the upload."""
         with precision(self.terms.dtype):
             sent, sealed, good, new = self._local(self.method, self.programs.data, broadcast, state, jnp.int32(number))
-            return Done(jax.device_get(sent), sealed, bool(good), _numpy(new))
+            return LocalResult(jax.device_get(sent), sealed, bool(good), _numpy(new))
 
     def absorbed(self, broadcast: Tree, state: State, number: int) -> State:
         """The state after the server's broadcast that ended round `number`."""
@@ -94,29 +97,29 @@ class SiteWork:
     def metrics(self, server: Server, state: State) -> dict[str, dict[str, dict[str, float]]]:
         """{model: {split: {metric: value}}} of this site."""
         with precision(self.terms.dtype):
-            found = self.programs.measure(self.programs.everywhere(server), self._clients, self._stacked(state))
-            metrics: Metrics = as_metrics(jax.device_get(found), self.problem, 1)
+            measured = self.programs.measure(self.programs.everywhere(server), self._clients, self._stacked(state))
+            metrics: Metrics = as_metrics(jax.device_get(measured), self.problem, 1)
         return {
             model: {split: {name: float(v[ONLY]) for name, v in values.items()} for split, values in splits.items()}
             for model, splits in metrics.items()
         }
 
-    def _one(
+    def _local_round(
         self, method: Algorithm, data: Data, broadcast: Tree, state: State, number: jax.Array
-    ) -> tuple[Contribution, Any, jax.Array, State]:
+    ) -> tuple[Contribution, Tree, jax.Array, State]:
         upload, new = self.programs.round.one(method, broadcast, data, number, jnp.int32(ONLY), state)
         sent = contribution(upload)
         good = trees.finite((sent.values, sent.weight, new))
         return sent, upload.sealed, good, trees.where(good, new, state)
 
-    def _alone(self, method: Algorithm, data: Data, state: State) -> State:
+    def _prepare(self, method: Algorithm, data: Data, state: State) -> State:
         return self.programs.round.prepared(method, data, jnp.int32(ONLY), state)
 
-    def _hand(self, method: Algorithm, data: Data, broadcast: Tree, state: State, number: jax.Array) -> State:
+    def _absorb(self, method: Algorithm, data: Data, broadcast: Tree, state: State, number: jax.Array) -> State:
         new = self.programs.round.absorbed(method, broadcast, data, number, jnp.int32(ONLY), state)
         return trees.where(trees.finite(new), new, state)
 
-    def _deployed(self, method: Algorithm, data: Data, server: Server, state: State) -> Tree:
+    def _deploy(self, method: Algorithm, data: Data, server: Server, state: State) -> Tree:
         return deployed(self.programs.round, method, server, state, jnp.int32(ONLY), data)
 
     @property

@@ -1,4 +1,4 @@
-"""The ClientApp. It imports little: Flower starts a process for each message, and the site's own has all at hand."""
+"""The ClientApp. It imports little, as Flower starts a process for each message: the site's own one does the work."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ app = ClientApp()
 @app.train()
 @app.evaluate()
 def answer(message: Message, context: Context) -> Message:
-    """What the site answers."""
-    return Message(_asked(message.metadata.message_type, message.content), reply_to=message)
+    """The answer of the site's own process."""
+    return Message(_ask_site(message.metadata.message_type, message.content), reply_to=message)
 
 
-def _asked(kind: str, content: RecordDict) -> RecordDict:
+def _ask_site(kind: str, content: RecordDict) -> RecordDict:
     with Client(os.environ[ADDRESS], authkey=bytes.fromhex(os.environ[SECRET])) as site:
         site.send_bytes(packed(kind, content))
         return unpacked(site.recv_bytes())[1]

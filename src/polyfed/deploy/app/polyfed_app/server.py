@@ -1,4 +1,4 @@
-"""The ServerApp: the plan of the run over Flower's grid."""
+"""The ServerApp: a run over Flower's grid."""
 
 from __future__ import annotations
 

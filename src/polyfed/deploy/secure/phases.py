@@ -1,0 +1,55 @@
+"""The phases of a secure sum as messages: what is asked in each, and what an answer must look like."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TypedDict
+
+from polyfed.deploy.secure.masks import PublicKeys, Shares, is_public_key
+
+FEWEST_SITES = 2
+"""A sum of one upload hides nothing."""
+MOST_WORDS = 3
+"""The words of a number where weights may be tiny: they carry digits down to 1e-48."""
+
+
+class SumHead(TypedDict):
+    """Which sum a message is about; `attempt` names it, as a round may be tried again."""
+
+    run: str
+    round: int
+    attempt: str
+
+
+class KeysRequest(SumHead):
+    """Phase 0: begin a sum; the rest is the fixed point in which it is computed."""
+
+    threshold: int
+    bound: float
+    parties: int
+    words: int
+
+
+def majority(parties: int) -> int:
+    """The fewest sites whose shares recover a mask: more than half, so that any two such groups overlap."""
+    return max(FEWEST_SITES, parties // 2 + 1)
+
+
+def read_public_keys(answer: Mapping[str, object]) -> PublicKeys | None:
+    """A site's public keys; None if this is something else."""
+    keys = read_texts(answer, ("mask", "seal"))
+    return keys if keys is not None and all(map(is_public_key, keys.values())) else None
+
+
+def read_texts(answer: object, names: Iterable[str]) -> dict[str, str] | None:
+    """A text under each of these names and no other; None if this is something else."""
+    if not isinstance(answer, dict) or set(answer) != set(names):
+        return None
+    texts = {str(name): text for name, text in answer.items() if isinstance(text, str)}
+    return texts if len(texts) == len(answer) else None
+
+
+def read_revealed(answer: Mapping[str, object], there: Iterable[str], gone: Iterable[str]) -> dict[str, Shares] | None:
+    """The shares of exactly these sites' masks and keys; None if this is something else."""
+    seeds, keys = read_texts(answer.get("seed"), there), read_texts(answer.get("key"), gone)
+    return None if seeds is None or keys is None else {"seed": seeds, "key": keys}

@@ -1,0 +1,57 @@
+"""What a deployed run must equal: the same run in the simulator."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import polyfed as pf
+from polyfed.algorithms import REGISTRY
+from polyfed.deploy.site.state_file import StateFile
+from polyfed.engine.checkpoint.tensors import load_tree
+from polyfed.engine.simulation import Simulation
+from polyfed.studies.config import algorithm_from
+from tests.conftest import SMALL
+
+
+def small(name: str) -> dict[str, Any]:
+    """A section [algorithm] with little local work."""
+    known = {field.name for field in dataclasses.fields(REGISTRY[name])}  # pyright: ignore[reportArgumentType]
+    return {"name": name, **{key: value for key, value in SMALL.items() if key in known}}
+
+
+def few(names: Iterable[str], *quick: str) -> list[Any]:
+    """All of these names; those that are not `quick` are left to `make test-deploy`."""
+    return [name if name in quick else pytest.param(name, marks=pytest.mark.deploy) for name in names]
+
+
+def simulated(federation: pf.Federation, method: dict[str, Any], rounds: int = 5, **options: Any) -> Simulation:
+    problem = pf.Problem(federation, pf.models.linear(), "softmax", l2=0.01)
+    simulation = Simulation(problem, algorithm_from(method), **{"dtype": "float64", **options})
+    simulation.prepare()
+    simulation.advance(rounds)
+    return simulation
+
+
+def assert_equal(folder: Path, run: str, server: Any, expected: Simulation) -> None:
+    """The server, and every site's state and personal model; each site has its folder in `folder`."""
+    close(server, expected.server)
+    for place, name in enumerate(expected.problem.federation.clients):
+        model = expected.personal(place)
+        close(load_tree(folder / name / "models" / run / "personal.safetensors", model), model)
+        saved = StateFile(folder / name / "state", run, expected.start).read()
+        assert saved is not None
+        close(saved.state, jax.tree.map(lambda leaf, place=place: leaf[place], expected.client_state))
+
+
+def close(actual: Any, expected: Any) -> None:
+    left, right = jax.tree.leaves(actual), jax.tree.leaves(expected)
+    assert len(left) == len(right)
+    for a, b in zip(left, right, strict=True):
+        np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-10, atol=1e-10)

@@ -1,0 +1,80 @@
+"""Masks: the server sees masked vectors and their sum, whoever drops out on the way."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from polyfed.deploy.protocol.plain_values import Refused
+from polyfed.deploy.secure.fixed_point import FixedPoint
+from polyfed.deploy.secure.masks import PublicKeys, SumMember, key_stream, unmasked
+
+NAMES = ("a", "b", "c", "d")
+FIXED = FixedPoint(1e6, 4)
+
+
+def shared(threshold: int = 3) -> tuple[dict[str, SumMember], dict[str, PublicKeys], dict[str, dict[str, str]]]:
+    """Four members after the first two phases."""
+    members = {name: SumMember(name, "once", threshold) for name in NAMES}
+    public = {name: member.public_keys() for name, member in members.items()}
+    return members, public, {name: member.shares(public) for name, member in members.items()}
+
+
+def sealed_for(name: str, shares: dict[str, dict[str, str]]) -> dict[str, str]:
+    return {other: given[name] for other, given in shares.items() if other != name}
+
+
+@pytest.mark.parametrize("gone", [(), ("c",)])
+def test_the_sum_is_right_to_the_fixed_points_error_with_and_without_a_dropout(gone) -> None:
+    rng, (members, public, shares) = np.random.default_rng(0), shared()
+    vectors = {name: rng.normal(size=200) * 10.0**place for place, name in enumerate(NAMES)}
+    masked = {
+        name: member.masked(FIXED.encoded(vectors[name]), sealed_for(name, shares))
+        for name, member in members.items()
+        if name not in gone
+    }
+    asked = list(masked)[:3]  # one of those who sent says nothing more
+    revealed = [members[name].reveal(masked, gone) for name in asked]
+    total = FIXED.decoded(unmasked(masked, NAMES, public, revealed, 3))
+    error = np.max(np.abs(total - np.sum([vectors[name] for name in masked], axis=0)))
+    assert error <= FIXED.error * (1 + 1e-3)
+    assert FIXED.error < 1e-11
+    for name, words in masked.items():  # a masked vector says nothing: its bits are coins
+        bits = np.unpackbits(words.view(np.uint8))
+        assert abs(np.mean(bits) - 0.5) < 5 * 0.5 / np.sqrt(bits.size)
+        assert not np.any(words == FIXED.encoded(vectors[name]))
+    with pytest.raises(Refused, match="2 shares of site"):
+        unmasked(masked, NAMES, public, revealed[:2], 3)
+
+
+def test_a_late_upload_stays_hidden() -> None:
+    """Who was said to have dropped out is still under its own mask, of which nobody gives shares then."""
+    members, _, shares = shared()
+    words = FIXED.encoded(np.arange(5.0))
+    for name, member in members.items():
+        member.masked(words, sealed_for(name, shares))
+    for there, gone in ((NAMES, ("d",)), (("a", "b"), ("c", "d")), (("a", "b", "e"), ())):
+        with pytest.raises(Refused):
+            members["a"].reveal(there, gone)
+    assert set(members["a"].reveal(("a", "b", "c"), ("d",))["seed"]) == {"a", "b", "c"}
+    with pytest.raises(Refused, match="given once"):
+        members["a"].reveal(("a", "b", "c", "d"), ())
+
+
+def test_shares_that_do_not_fit_are_named_and_end_no_process() -> None:
+    members, public, shares = shared()
+    words = FIXED.encoded(np.arange(5.0))
+    with pytest.raises(Refused, match="the shares of site 'b' cannot be opened"):
+        members["a"].masked(words, {**sealed_for("a", shares), "b": shares["c"]["a"]})
+    members, public, shares = shared()
+    masked = {name: members[name].masked(words, sealed_for(name, shares)) for name in "abc"}
+    revealed = [members[name].reveal(masked, ("d",)) for name in masked]
+    revealed[0]["key"]["d"] = revealed[1]["key"]["d"][:8] + "00" * (len(revealed[1]["key"]["d"]) // 2 - 4)
+    with pytest.raises(Refused, match="shares of site 'd'"):
+        unmasked(masked, NAMES, public, revealed, 3)
+
+
+def test_masks_of_a_key_are_chacha20s_key_stream() -> None:
+    """The words of RFC 8439, 2.4.2's block function at counter 0 for a key of zeros."""
+    first = key_stream(bytes(32), 2).tobytes().hex()
+    assert first == "76b8e0ada0f13d90405d6ae55386bd28"
