@@ -41,7 +41,8 @@ def algorithms(
 
 
 def _fields(cls: type) -> tuple[dataclasses.Field[object], ...]:
-    return dataclasses.fields(cls)  # pyright: ignore[reportArgumentType]
+    assert dataclasses.is_dataclass(cls)
+    return dataclasses.fields(cls)
 
 
 def _first_line(cls: type) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from difflib import get_close_matches
-from typing import Any
 
 import click
 from typer.core import TyperGroup
@@ -29,7 +28,7 @@ class Commands(TyperGroup):
             raise PolyfedError(f"{where}unknown command '{args[0]}'{suggestion(args[0], self.list_commands(ctx))}")
         return super().resolve_command(ctx, args)
 
-    def invoke(self, ctx: click.Context) -> Any:
+    def invoke(self, ctx: click.Context) -> object:
         try:
             return super().invoke(ctx)
         except click.NoSuchOption as error:
