@@ -149,7 +149,8 @@ def test_own_data_in_a_table(tmp_path: Path) -> None:
 
 
 def test_explicit_mixtures_from_a_config(config: Path, tmp_path: Path) -> None:
-    text = CONFIG.replace('name = "scaffold"', 'name = "scafflix"\nalpha = 0.3').replace("local_steps = 4\n", "")
+    small = CONFIG.replace("sizes = 40", "sizes = 40\nfeatures = 8\nclasses = 3").replace("l2 = 0.001", "l2 = 0.01")
+    text = small.replace('name = "scaffold"', 'name = "scafflix"\nalpha = 0.3').replace("local_steps = 4\n", "")
     (tmp_path / "mix.toml").write_text(text.replace("lr = 0.05", "p = 0.2").replace("batch = 8", 'batch = "full"'))
     polyfed("run", "mix.toml", "-q", cwd=tmp_path)
     with (tmp_path / "runs/mix/clients.csv").open() as file:
