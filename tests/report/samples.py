@@ -19,7 +19,9 @@ def moving(run: RunRecord, start: float = 0.5) -> RunRecord:
     end = np.array([row["own_share"] for row in run.clients])
     rounds = [int(row["round"]) for row in run.history]
     values = np.array([start + (end - start) * at / max(rounds[-1], 1) for at in rounds])
-    return dataclasses.replace(run, shares=Shares(tuple(row["client"] for row in run.clients), tuple(rounds), values))
+    return dataclasses.replace(
+        run, shares=Shares(tuple(str(row["client"]) for row in run.clients), tuple(rounds), values)
+    )
 
 
 MODELS = ("global", "personal", "alone", "finetuned")

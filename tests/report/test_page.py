@@ -61,7 +61,8 @@ def test_curves_are_means_over_seeds_with_their_range() -> None:
     assert abs(curve["low"][4] - min(values)) < 1e-6
     assert abs(curve["high"][4] - max(values)) < 1e-6
     assert method["axes"]["bits_up"][4] == 4 * 640_000
-    gains = [run.clients[2]["personal_test_accuracy"] - run.clients[2]["alone_test_accuracy"] for run in runs]
+    third = [run.clients[2] for run in runs]
+    gains = [float(row["personal_test_accuracy"]) - float(row["alone_test_accuracy"]) for row in third]
     assert abs(method["gains"][2] - sum(gains) / 3) < 1e-6
 
 
@@ -108,7 +109,8 @@ def test_own_shares_are_means_over_seeds_with_deciles_and_some_clients() -> None
     found = data["methods"][0]["shares"]
     assert found["rounds"] == list(range(11))
     assert [column[0] for column in found["band"]] == [0.3, 0.3, 0.3]
-    ends = [(a["own_share"] + b["own_share"]) / 2 for a, b in zip(runs[0].clients, runs[1].clients, strict=True)]
+    pairs = zip(runs[0].clients, runs[1].clients, strict=True)
+    ends = [(float(a["own_share"]) + float(b["own_share"])) / 2 for a, b in pairs]
     for column, share in zip(found["band"], (0.1, 0.5, 0.9), strict=True):
         assert column[-1] == pytest.approx(np.quantile(ends, share), rel=1e-5)
     drawn = {data["clients"][client]: values[-1] for client, values in found["lines"]}

@@ -31,15 +31,15 @@ def quiet(**options) -> Options:
 def test_a_run_keeps_the_learned_weight_of_every_client_at_every_evaluated_round(tmp_path: Path) -> None:
     config = make_config(sections())
     (record,) = run(config, tmp_path, quiet())
-    found = record.shares
-    assert found is not None
-    assert found.clients == config.problem.federation.clients
-    assert found.rounds == (0, 2, 4, 6, 8)
-    assert (found.values[0] == 0.5).all()
+    shares = record.shares
+    assert shares is not None
+    assert shares.clients == config.problem.federation.clients
+    assert shares.rounds == (0, 2, 4, 6, 8)
+    assert (shares.values[0] == 0.5).all()
     for rounds, row in ((2, 1), (8, 4)):
         result = pf.simulate(config.problem, config.methods[0].algorithm, rounds=rounds)
-        np.testing.assert_allclose(found.values[row], result.client_state.alpha, atol=1e-5)
-    assert np.ptp(found.values[-1]) > 1e-4
+        np.testing.assert_allclose(shares.values[row], result.client_state.alpha, atol=1e-5)
+    assert np.ptp(shares.values[-1]) > 1e-4
 
 
 def test_shares_that_never_move_leave_no_file(tmp_path: Path) -> None:
@@ -58,12 +58,16 @@ def test_a_stopped_run_goes_on_to_the_same_file(tmp_path: Path) -> None:
     run(make_config(sections()), tmp_path / "whole", quiet())
     with pytest.raises(KeyboardInterrupt):
         run(make_config(sections()), tmp_path / "cut", quiet(progress=stop))
-    assert read_shares(tmp_path / "cut").rounds == (0, 2, 4, 6)
+    shares = read_shares(tmp_path / "cut")
+    assert shares is not None
+    assert shares.rounds == (0, 2, 4, 6)
     log = (tmp_path / "cut/shares.csv").read_text()
     (tmp_path / "cut/shares.csv").write_text(log + "8,0.1,0.2")  # cut off by a crash
     run(make_config(sections()), tmp_path / "cut", quiet(resume=True))
     assert (tmp_path / "cut/shares.csv").read_text() == (tmp_path / "whole/shares.csv").read_text()
-    assert read_run(tmp_path / "cut").shares.rounds == (0, 2, 4, 6, 8)
+    shares = read_run(tmp_path / "cut").shares
+    assert shares is not None
+    assert shares.rounds == (0, 2, 4, 6, 8)
     run(make_config(sections(adaptive="off")), tmp_path / "cut", quiet(overwrite=True))
     assert not (tmp_path / "cut/shares.csv").exists()
 
@@ -73,6 +77,7 @@ def test_a_round_without_a_line_has_the_shares_of_the_line_before(tmp_path: Path
     for number, values in ((0, [0.5, 0.5]), (1, [0.5, 0.5]), (2, [0.25, 0.5]), (3, [0.25, 0.5])):
         log.write(number, np.array(values))
     log.finish()
-    found = read_shares(tmp_path)
+    shares = read_shares(tmp_path)
     assert (tmp_path / "shares.csv").read_text() == 'round,"a, b",c\n0,0.5,0.5\n2,0.25,0.5\n'
-    np.testing.assert_array_equal(found.at([0, 1, 2, 3]), [[0.5, 0.5], [0.5, 0.5], [0.25, 0.5], [0.25, 0.5]])
+    assert shares is not None
+    np.testing.assert_array_equal(shares.at([0, 1, 2, 3]), [[0.5, 0.5], [0.5, 0.5], [0.25, 0.5], [0.25, 0.5]])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.table import Table
@@ -54,12 +54,12 @@ def bench_convex_command(
     """Rounds per second of GD, DIANA and Scafflix on mushrooms, beside a plain NumPy loop over the clients."""
     from polyfed.bench import bench_convex
 
-    found = [speed.as_dict() for speed in bench_convex(clients or (8, 50, 500), repeat)]
+    rows = [speed.as_dict() for speed in bench_convex(clients or (8, 50, 500), repeat)]
     if as_json:
-        print(json.dumps(found, indent=1))
+        print(json.dumps(rows, indent=1))
         return
     table = Table("clients", "method", "rounds/s", "NumPy rounds/s", "times NumPy", box=None, pad_edge=False)
-    for row in found:
+    for row in rows:
         speeds = (row["rounds_per_second"], row["numpy_rounds_per_second"], row["times_numpy"])
         table.add_row(str(row["clients"]), row["method"], *(f"{speed:,.3g}" for speed in speeds))
     out.print(table)
@@ -75,12 +75,12 @@ def bench_methods_command(
     from polyfed.bench import bench_methods
     from polyfed.bench.methods import METHODS
 
-    found = [cost.as_dict() for cost in bench_methods(method or METHODS, repeat)]
+    rows = [cost.as_dict() for cost in bench_methods(method or METHODS, repeat)]
     if as_json:
-        print(json.dumps(found, indent=1))
+        print(json.dumps(rows, indent=1))
         return
     table = Table("method", "s/round", "times FedAvg", box=None, pad_edge=False)
-    for row in found:
+    for row in rows:
         table.add_row(row["method"], f"{row['round_seconds']:.3g}", f"{row['times_fedavg']:.3f}")
     out.print(table)
 
@@ -98,13 +98,13 @@ def bench_neural_command(
     from polyfed.bench import bench_neural
 
     speeds = bench_neural(repeat, torch_python, fedjax_python, chunk or (), devices)
-    found = [speed.as_dict() for speed in speeds]
+    rows = [speed.as_dict() for speed in speeds]
     if as_json:
-        print(json.dumps(found, indent=1))
+        print(json.dumps(rows, indent=1))
         return
     columns = ("work", "chunk", "s/round", "beside", "its s/round", "times as fast per gradient", "loss differs by")
     table = Table(*columns, box=None, pad_edge=False)
-    for row in found:
+    for row in rows:
         figures = (row.get("peer_seconds"), row.get("times_peer_per_gradient"), row.get("loss_difference"))
         shown = ("-" if figure is None else f"{figure:.3g}" for figure in figures)
         table.add_row(row["work"], str(row["chunk"]), f"{row['round_seconds']:.3g}", row.get("peer", "-"), *shown)
@@ -129,35 +129,34 @@ def bench_scale_command(
     from polyfed.bench.scale import POPULATIONS, as_dicts, this_machine
     from polyfed.core.files import write_text
 
-    found: dict[str, Any] = {"machine": this_machine()}  # before anything runs: it tells the load
+    machine = this_machine()  # before anything runs, because it tells the load
     points = bench_scale(clients or POPULATIONS, repeat)
-    found["populations"] = as_dicts(points)
-    if growth or picture is not None:
-        grown = [*bench_growth(max(1, repeat // 2)), over_populations(points)]
-        found["growth"] = [one.as_dict() for one in grown]
-        if picture is not None:
-            draw(grown, picture)
-    if writers:
-        found["writers"] = [bench_writers(store) for store in ("host", "disk")]
+    grown = [*bench_growth(max(1, repeat // 2)), over_populations(points)] if growth or picture is not None else []
+    if picture is not None:
+        draw(grown, picture)
+    populations, lines = as_dicts(points), [one.as_dict() for one in grown]
+    stores = [bench_writers(store) for store in ("host", "disk")] if writers else []
+    sections = {"machine": machine, "populations": populations}
+    sections |= {name: rows for name, rows in (("growth", lines), ("writers", stores)) if rows}
     if record is not None:
-        write_text(record, json.dumps(found, indent=1) + "\n")
+        write_text(record, json.dumps(sections, indent=1) + "\n")
     if as_json:
-        print(json.dumps(found, indent=1))
+        print(json.dumps(sections, indent=1))
         return
     table = Table(
         "clients", "ms/round", "ratio", "peak MiB", "seen", "store MiB", "checkpoint MiB", box=None, pad_edge=False
     )
-    for row in found["populations"]:
+    for row in populations:
         sizes = (f"{row[name] / 2**20:,.0f}" for name in ("peak_memory_bytes", "store_bytes", "checkpoint_bytes"))
         peak, store, saved = sizes
         times = (f"{1000 * row['round_seconds']:.3g}", f"{row['ratio']:.3f}")
         table.add_row(f"{row['clients']:,}", *times, peak, f"{row['seen']:,}", store, saved)
     out.print(table)
-    for row in found.get("growth", []):
+    for row in lines:
         line = f"{row['axis']}: {1000 * row['fixed_seconds']:.3g} ms + {1e6 * row['slope']:.3g} us x {row['axis']}"
         knee = "" if row["knee"] is None else f", knee at {row['knee']:,.3g}"
         out.print(f"{line}{knee}; at most {row['off_the_line']:.0%} off the line", highlight=False)
-    for row in found.get("writers", []):
+    for row in stores:
         used, states = (row[name] / 2**30 for name in ("peak_memory_bytes", "state_bytes"))
         what = f"{row['clients']} CNNs of {row['parameters']:,} parameters, store {row['store']}"
         out.print(f"{what}: {states:.2f} GiB of states, peak {used:.2f} GiB", highlight=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, NotRequired, TypedDict
 
 import typer
 from rich.markup import escape
@@ -61,27 +61,27 @@ def data_fetch(
     from polyfed.data.sources.fetch import fetch, find
 
     for name in names:
-        find(name)  # a misspelt one is refused before the first byte of the others
-    found: dict[str, list[Fetched]] = {}
+        find(name)  # refuses a misspelt name before anything is downloaded
+    fetched: dict[str, list[Fetched]] = {}
     try:
         with download_bars(err, quiet or as_json) as report:
             for name in names:
-                found[name] = fetch(name, folder, base=base, report=report)
+                fetched[name] = fetch(name, folder, base=base, report=report)
     except KeyboardInterrupt:
         err.print("\nstopped; what came is kept, and the same command goes on from there")
         raise typer.Exit(130) from None
     if as_json:
-        listing = {name: [dataclasses.asdict(file) for file in files] for name, files in found.items()}
+        listing = {name: [dataclasses.asdict(file) for file in files] for name, files in fetched.items()}
         print(json.dumps(listing, indent=1, default=str))
         return
-    for name, files in found.items():
+    for name, files in fetched.items():
         new = [file for file in files if not file.already]
         what = f"{len(new)} file{'s' if len(new) != 1 else ''} fetched" if new else "was already there"
         out.print(f"[bold]{escape(name)}[/]: {what}, in {escape(str(files[0].path.parent))}", highlight=False)
         for file in new:
             if file.sha256:
-                told = "no checksum of it is known here, so compare if you can"
-                out.print(f"  {escape(file.path.name)}: {file.sha256} ({told})", soft_wrap=True, highlight=False)
+                note = "no checksum of it is known here, so compare if you can"
+                out.print(f"  {escape(file.path.name)}: {file.sha256} ({note})", soft_wrap=True, highlight=False)
 
 
 @data_app.command("info")
@@ -112,20 +112,37 @@ def data_info(
         out.print(f"\npicture: {escape(str(drawn))}", soft_wrap=True, highlight=False)
 
 
-def _sources() -> dict[str, dict[str, Any]]:
-    """A row per source."""
+class _Source(TypedDict):
+    """What `polyfed data list` says of a data source."""
+
+    what: str
+    published: bool
+    there: bool
+    state: str
+    licence: str
+    missing: NotRequired[list[str]]
+    megabytes: NotRequired[float | None]
+
+
+def _sources() -> dict[str, _Source]:
     from polyfed.data import sources
     from polyfed.data.sources.catalogue import DATASETS, EMBEDDED
     from polyfed.data.sources.published import data_folder
 
-    rows: dict[str, dict[str, Any]] = {}
+    rows: dict[str, _Source] = {}
     for name, (what, _) in sources().items():
-        row = {"what": what, "published": name in DATASETS, "there": name in EMBEDDED}
-        row |= {"state": "embedded" if name in EMBEDDED else "your files", "licence": EMBEDDED.get(name, "yours")}
+        row: _Source = {
+            "what": what,
+            "published": name in DATASETS,
+            "there": name in EMBEDDED,
+            "state": "embedded" if name in EMBEDDED else "your files",
+            "licence": EMBEDDED.get(name, "yours"),
+        }
         if name in DATASETS:
             dataset = DATASETS[name]
-            missing, state = dataset.missing(data_folder()), dataset.state(data_folder())
-            row |= {"there": not missing, "state": state, "licence": dataset.licence, "missing": missing}
+            row["missing"] = dataset.missing(data_folder())
+            row["there"], row["licence"] = not row["missing"], dataset.licence
+            row["state"] = dataset.state(data_folder())
             row["megabytes"] = round(dataset.size / 1e6, 1) or None
         rows[name] = row
     return rows

@@ -1,10 +1,9 @@
-"""Groups of commands, in which a word that there is not is one sentence, as any other mistake."""
+"""Groups of commands. A misspelt command or option ends with one sentence, as every other mistake does."""
 
 from __future__ import annotations
 
 import dataclasses
 from difflib import get_close_matches
-from typing import Any
 
 import click
 from typer.core import TyperGroup
@@ -13,38 +12,45 @@ from polyfed.core.errors import PolyfedError, suggestion
 
 
 class Commands(TyperGroup):
-    """The commands of `polyfed`, or of a group of them."""
+    """The commands of `polyfed`, or of a group such as `polyfed data`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            raise _unknown(error, ctx) from None
+            raise _unknown_option(error, ctx) from None
 
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
         if self.get_command(ctx, args[0]) is None:
             where = "" if ctx.parent is None else f"{ctx.command_path}: "
             raise PolyfedError(f"{where}unknown command '{args[0]}'{suggestion(args[0], self.list_commands(ctx))}")
         return super().resolve_command(ctx, args)
 
-    def invoke(self, ctx: click.Context) -> Any:
+    def invoke(self, ctx: click.Context) -> object:
         try:
             return super().invoke(ctx)
         except click.NoSuchOption as error:
-            raise _unknown(error, ctx) from None
+            raise _unknown_option(error, ctx) from None
 
 
-def _unknown(error: click.NoSuchOption, ctx: click.Context) -> PolyfedError:
-    """The sentence for an option that there is not: the nearest one, or the key of a config that was meant."""
-    from polyfed.studies.config import RunSettings
-
+def _unknown_option(error: click.NoSuchOption, ctx: click.Context) -> PolyfedError:
+    """An error that names the nearest option, or the config key that was meant."""
     place, name = error.ctx or ctx, error.option_name
     known = [text for parameter in place.command.params for text in parameter.opts if text.startswith("--")]
-    keys = [field.name for field in dataclasses.fields(RunSettings)] if "--set" in known else []
-    meant = {f"--{key.replace('_', '-')}": key for key in keys if f"--{key.replace('_', '-')}" not in known}
+    as_options = {f"--{key.replace('_', '-')}": key for key in _run_keys()} if "--set" in known else {}
+    meant = {option: key for option, key in as_options.items() if option not in known}
     close = get_close_matches(name, [*known, *meant], n=1, cutoff=0.6)
     if close and close[0] in meant:
         hint = f"; a key of the config is set by --set run.{meant[close[0]]}=..."
     else:
         hint = suggestion(name, known)
     return PolyfedError(f"{place.command_path}: unknown option '{name}'{hint}")
+
+
+def _run_keys() -> list[str]:
+    """The keys of a config's [run]."""
+    from polyfed.studies.run_settings import RunSettings
+
+    return [field.name for field in dataclasses.fields(RunSettings)]

@@ -17,6 +17,7 @@ Change = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Change a key of the config; may be repeated."),
 ]
+RunFolder = Annotated[Path | None, typer.Option("--out", "-o", help="The run directory; by default runs/NAME.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the outcome as JSON, and nothing else.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint, to the same numbers.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace a run that is already there.")]

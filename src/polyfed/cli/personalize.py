@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from polyfed.studies.newcomers import Newcomers
 
 MOST = 40
-"""The rows that a terminal is given; the CSV file has all."""
+"""The most rows that the terminal shows; the CSV file has all."""
 
 
 def personalize(
@@ -42,50 +42,57 @@ def personalize(
     from polyfed.studies.newcomers.files import read_newcomers
     from polyfed.studies.newcomers.trained import read
 
-    read(run)  # a run that nobody can join is refused before any data is read
-    found = join(run, read_newcomers(data, run, clients=client, target=target, by=by), steps=steps)
-    place = found.save(folder or run / "newcomers")
+    read(run)  # refuses a run that nobody can join before any data is read
+    newcomers = join(run, read_newcomers(data, run, clients=client, target=target, by=by), steps=steps)
+    place = newcomers.save(folder or run / "newcomers")
     if as_json:
-        print(json.dumps({"folder": str(place), "metric": found.metric, "newcomers": found.rows}, indent=1))
+        print(json.dumps({"folder": str(place), "metric": newcomers.metric, "newcomers": newcomers.rows}, indent=1))
         return
-    show(found, place)
+    show(newcomers, place)
 
 
-def show(found: Newcomers, place: Path) -> None:
+def show(newcomers: Newcomers, place: Path) -> None:
     """The newcomers' table, and where their models are."""
-    for name in found.broken:
+    for name in newcomers.broken:
         err.print(f"[yellow]{escape(name)}: its model is not finite; fewer --steps may help[/]")
-    out.print(_table(found))
-    _explain(found)
+    out.print(_table(newcomers))
+    _explain(newcomers)
     out.print(f"models: {escape(str(place))}", soft_wrap=True, highlight=False)
 
 
-def _table(found: Newcomers) -> Table:
+def _table(newcomers: Newcomers) -> Table:
     table = Table(box=None, pad_edge=False)
     table.add_column("client", style="bold")
-    for column in ("train rows", f"{found.split or 'held-out'} rows", f"global {found.metric}", f"own {found.metric}"):
+    for column in (
+        "train rows",
+        f"{newcomers.split or 'held-out'} rows",
+        f"global {newcomers.metric}",
+        f"own {newcomers.metric}",
+    ):
         table.add_column(column, justify="right")
-    for row in found.rows[:MOST]:
-        values = [_shown(row[f"{model}_{found.metric}"]) for model in ("global", "personal")]
+    for row in newcomers.rows[:MOST]:
+        values = [_shown(row[f"{model}_{newcomers.metric}"]) for model in ("global", "personal")]
         table.add_row(escape(row["client"]), str(row["train_rows"]), str(row["rows"]), *values)
     return table
 
 
-def _explain(found: Newcomers) -> None:
+def _explain(newcomers: Newcomers) -> None:
     """What the figures are of, and the mean over more than one newcomer."""
-    if len(found.rows) > MOST:
-        out.print(f"... and {len(found.rows) - MOST} more in newcomers.csv", highlight=False)
-    if found.split is None:
+    if len(newcomers.rows) > MOST:
+        out.print(f"... and {len(newcomers.rows) - MOST} more in newcomers.csv", highlight=False)
+    if newcomers.split is None:
         out.print("[dim]no rows were held out, so that nothing could be measured[/]")
         return
     means = {}
     for model in ("global", "personal"):
-        values = [row[f"{model}_{found.metric}"] for row in found.rows]
+        values = [row[f"{model}_{newcomers.metric}"] for row in newcomers.rows]
         known = [value for value in values if value is not None]
         means[model] = _shown(sum(known) / len(known) if known else None)
-    if len(found.rows) > 1:
-        out.print(f"mean over {len(found.rows)}: global {means['global']}, own {means['personal']}", highlight=False)
-    out.print(f"[dim]{found.metric} on each newcomer's own {found.split} rows, which no model was fitted to[/]")
+    if len(newcomers.rows) > 1:
+        out.print(
+            f"mean over {len(newcomers.rows)}: global {means['global']}, own {means['personal']}", highlight=False
+        )
+    out.print(f"[dim]{newcomers.metric} on each newcomer's own {newcomers.split} rows, which no model was fitted to[/]")
 
 
 def _shown(value: float | None) -> str:

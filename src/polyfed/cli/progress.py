@@ -1,10 +1,10 @@
-"""What the terminal shows: a progress bar while it runs, a table that fits when it is done."""
+"""What the terminal shows: a progress bar while a command runs, and a table that fits the screen when it is done."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich import table as rich_table
 from rich.console import Console
@@ -20,14 +20,13 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
-from polyfed.engine.simulation import Simulation
-
 if TYPE_CHECKING:
+    from polyfed.engine.simulation import Simulation
     from polyfed.report import Table
 
-Report = Callable[[str, int, Simulation, dict[str, Any] | None], None]
+    RoundReport = Callable[[str, int, Simulation, Mapping[str, float] | None], None]
+    """Called with a method's label, the number of rounds, the simulation, and the newest row of its history."""
 
-# The table's columns, the most telling first: a narrow terminal shows as many as fit.
 BRIEF = {
     "_mean": "mean",
     "_worst10": "worst 10%",
@@ -41,11 +40,12 @@ BRIEF = {
     "_size_weighted_mean": "by size",
     "bits_down": "Mbit down",
 }
+"""How the table's columns end, and their short headings, the most telling first: a screen shows as many as fit."""
 
 
 @contextmanager
-def progress_bars(console: Console, silent: bool) -> Iterator[Report | None]:
-    """A bar for each method, over all its seeds, drawn on `console`; None where nothing is to be shown."""
+def progress_bars(console: Console, silent: bool) -> Iterator[RoundReport | None]:
+    """A bar for each method, over all its seeds. Yields the function to call after a round; None if `silent`."""
     if silent:
         yield None
         return
@@ -61,7 +61,7 @@ def progress_bars(console: Console, silent: bool) -> Iterator[Report | None]:
         done: dict[str, dict[int, int]] = {}
         loss: dict[str, str] = {}
 
-        def report(label: str, rounds: int, simulation: Simulation, row: dict[str, Any] | None) -> None:
+        def report(label: str, rounds: int, simulation: Simulation, row: Mapping[str, float] | None) -> None:
             if label not in tasks:
                 tasks[label] = bars.add_task(escape(label), total=rounds, facts="")
                 done[label] = {}
@@ -126,13 +126,13 @@ def download_bars(console: Console, silent: bool) -> Iterator[Callable[[str, int
         yield report
 
 
-def terminal_table(found: Table, width: int) -> rich_table.Table:
+def terminal_table(table: Table, width: int) -> rich_table.Table:
     """The comparison table with the columns that fit into `width`."""
-    cells = [row[1:] for row in found.rows]
-    labels = [row[0] for row in found.rows]
-    headers = {i: _brief(column.key, column.header) for i, column in enumerate(found.columns)}
+    cells = [row[1:] for row in table.rows]
+    labels = [row[0] for row in table.rows]
+    headers = {i: _brief(column.key, column.header) for i, column in enumerate(table.columns)}
     wide = {i: max(len(part) for part in [*headers[i].splitlines(), *(row[i] for row in cells)]) for i in headers}
-    order = sorted(headers, key=lambda i: next((n for n, end in enumerate(BRIEF) if _is(found, i, end)), 99))
+    order = sorted(headers, key=lambda i: _rank(table.columns[i].key))
     left = width - max(map(len, ["method", *labels]))
     chosen = []
     for index in order:
@@ -146,20 +146,21 @@ def terminal_table(found: Table, width: int) -> rich_table.Table:
         drawn.add_column(headers[index], justify="right", no_wrap=True, vertical="bottom")
     for number, label in enumerate(labels):
         texts = [
-            f"[bold]{escape(cells[number][i])}[/]" if found.is_best(number, i) else escape(cells[number][i])
+            f"[bold]{escape(cells[number][i])}[/]" if table.is_best(number, i) else escape(cells[number][i])
             for i in sorted(chosen)
         ]
         drawn.add_row(escape(label), *texts)
     return drawn
 
 
-def _is(found: Table, index: int, end: str) -> bool:
-    key = found.columns[index].key
-    return key.endswith(end) and not (end == "_mean" and key.endswith("_size_weighted_mean"))
+def _rank(key: str) -> int:
+    """The place of a column in `BRIEF`."""
+    endings = (end for end in BRIEF if end != "_mean" or not key.endswith("_size_weighted_mean"))
+    return next((list(BRIEF).index(end) for end in endings if key.endswith(end)), len(BRIEF))
 
 
 def _brief(key: str, header: str) -> str:
-    """A short heading of two lines; the quality's name stands above its mean."""
+    """A short heading of two lines; the metric's name stands above its mean."""
     if key.endswith("_size_weighted_mean"):
         return "\nby size"
     for end, short in BRIEF.items():

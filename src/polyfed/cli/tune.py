@@ -39,31 +39,31 @@ def tune(
     if (place / JOURNAL).exists() and not (resume or overwrite):
         raise PolyfedError(f"{place}: there is a search already; use --resume, --overwrite or another --out")
     with candidate_bars(err, quiet or as_json) as progress:
-        found = search(settings, folder=place, resume=resume, progress=progress)
+        tuning = search(settings, folder=place, resume=resume, progress=progress)
     if as_json:
-        print(json.dumps({"folder": str(place), "metric": found.metric, "candidates": found.rows}, indent=1))
+        print(json.dumps({"folder": str(place), "metric": tuning.metric, "candidates": tuning.rows}, indent=1))
     elif not quiet:
-        _show(found, place)
+        _show(tuning, place)
 
 
-def _show(found: Tuning, place: Path) -> None:
+def _show(tuning: Tuning, place: Path) -> None:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("method", style="bold")
-    for column in ("candidates", "diverged", f"validation {found.metric}"):
+    for column in ("candidates", "diverged", f"validation {tuning.metric}"):
         table.add_column(column, justify="right")
     table.add_column("winner")
-    for label in found.methods:
-        best, trials = found.winner(label), found.of(label)
+    for label in tuning.methods:
+        best, trials = tuning.winner(label), tuning.of(label)
         values = {} if best is None else best.values
         words = ", ".join(f"{name} = {_shown(value)}" for name, value in values.items()) or "as it is"
         score = "-" if best is None or best.score is None else f"{best.score:.4g}"
         lost = sum(trial.diverged for trial in trials)
         table.add_row(escape(label), str(len(trials)), str(lost), score, escape(words))
     out.print(table)
-    for label in found.methods:
-        for edge in found.edges(label):
+    for label in tuning.methods:
+        for edge in tuning.edges(label):
             out.print(f"[yellow]{escape(label)}[/]: {escape(edge)}, so that the best may lie beyond", highlight=False)
-    out.print(f"[dim]mean {found.metric} over clients of the models they deploy, at the last round[/]")
+    out.print(f"[dim]mean {tuning.metric} over clients of the models they deploy, at the last round[/]")
     out.print(f"all candidates: {escape(str(place / 'tuning.csv'))}", soft_wrap=True, highlight=False)
     out.print(f"the winners: polyfed compare {escape(str(place / 'best.toml'))}", soft_wrap=True, highlight=False)
 

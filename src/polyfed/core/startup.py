@@ -1,4 +1,4 @@
-"""What the process sets up before JAX runs its first computation; importing polyfed does nothing of it."""
+"""What a process sets up before JAX computes anything. Importing polyfed sets up nothing."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
-import jax
-
 PATIENCE = {
     "--xla_cpu_collective_call_warn_stuck_timeout_seconds": 600,
     "--xla_cpu_collective_call_terminate_timeout_seconds": 7 * 24 * 3600,
 }
-"""XLA ends the process where one device waits 40 seconds for another; clients of unequal size make that normal."""
+"""By default, XLA ends the process when a device waits 40 seconds for another. With unequal clients, such waits are
+normal."""
 
 
 @cache
 def start() -> None:
-    """Make one XLA device per core, and keep compiled programs between runs; a JAX that runs keeps what it has."""
+    """Make one XLA device per core, and keep compiled programs between runs. If JAX runs already, its devices stay."""
+    import jax
+
     flags = os.environ.get("XLA_FLAGS", "")
     patient = [f"{name}={seconds}" for name, seconds in PATIENCE.items() if name not in flags]
     os.environ["XLA_FLAGS"] = " ".join([*flags.split(), *patient])
@@ -29,7 +30,7 @@ def start() -> None:
         with suppress(RuntimeError):
             jax.config.update("jax_num_cpu_devices", cores)
     if jax.config.values["jax_compilation_cache_dir"] is None:
-        jax.config.update("jax_compilation_cache_dir", str(cache_folder() / "compiled" / _machine()))
+        jax.config.update("jax_compilation_cache_dir", str(cache_folder() / "compiled" / _processor()))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)  # small ones too: there are dozens
         jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
 
@@ -41,8 +42,8 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "polyfed"
 
 
-def _machine() -> str:
-    """A compiled program is for one kind of processor: its features name the folder."""
+def _processor() -> str:
+    """A name for this kind of processor: a compiled program runs on no other."""
     features = platform.processor() + platform.machine()
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():

@@ -1,19 +1,22 @@
-"""The numbers behind the page's charts, as one plain structure that becomes JSON."""
+"""The numbers behind the page's charts, as a structure that becomes JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypedDict
 
 import numpy as np
 
 from polyfed.engine.fairness import OVER_ROUNDS
 from polyfed.report.methods import MODELS, SPLITS, Method, Task
 from polyfed.report.numbers import finite, strict_average
+from polyfed.studies.run_directory import JsonObject
 
 AXES = ("round", "iterations", "bits_up", "bits_down", "seconds")
-SHARE_LINES = 8  # the clients whose own share is drawn as a line of its own
+SHARE_LINES = 8  # how many clients have a line of their own in the chart of own shares
 CURVE_POINTS = 1000  # a longer curve is thinned evenly; no screen shows more
+
+Number = float | int | None
 
 _NAMES = {
     "objective": "Objective",
@@ -22,12 +25,21 @@ _NAMES = {
 }
 
 
-def page_data(methods: Sequence[Method], focus: Method) -> dict[str, Any]:
-    """Everything the page's script draws. Clients are listed once; each method has its values in that order."""
+class Curves(TypedDict):
+    """A method over the rounds."""
+
+    axes: dict[str, list[Number]]
+    curves: dict[str, dict[str, list[Number]]]
+    """of each: the mean over seeds and, where there are several, the lowest and the highest"""
+
+
+def page_data(methods: Sequence[Method], focus: Method) -> JsonObject:
+    """All that the page's script draws. Clients are listed once; each method has its values in that order."""
     task = methods[0].task
     clients = list(dict.fromkeys(name for method in methods for name in method.clients))
-    drawn = [_method(method, clients) for method in methods]
-    keys = {key for method in drawn for key in method["curves"] if not key.endswith(OVER_ROUNDS)}  # those are apart
+    drawn = [_curves(method) for method in methods]
+    # Fairness over the rounds has a chart of its own.
+    keys = {key for method in drawn for key in method["curves"] if not key.endswith(OVER_ROUNDS)}
     return {
         "metric": task.metric,
         "split": task.split,
@@ -38,27 +50,26 @@ def page_data(methods: Sequence[Method], focus: Method) -> dict[str, Any]:
         "clients": clients,
         "alone": _reference(methods, clients),
         "options": [{"key": key, "name": _curve_name(key)} for key in sorted(keys, key=lambda key: _rank(key, task))],
-        "methods": drawn,
+        "methods": [{**_method(method, clients), **curves} for method, curves in zip(methods, drawn, strict=True)],
     }
 
 
-def _method(method: Method, clients: Sequence[str]) -> dict[str, Any]:
+def _method(method: Method, clients: Sequence[str]) -> dict[str, object]:
     values = {model: _aligned(method, method.values(model), clients) for model in MODELS}
     values["deployed"] = values[method.deployed]
     return {
         "label": method.label,
         "seeds": len(method.runs),
         "rows": {split: _aligned(method, method.column(f"{split}_rows"), clients) for split in SPLITS},
-        "values": {model: column for model, column in values.items() if _any(column)},
+        "values": {model: column for model, column in values.items() if _has_values(column)},
         "gains": _aligned(method, method.gains, clients),
         "own_share": _aligned(method, method.column("own_share"), clients),
         "weights": _aligned(method, method.column("server_weight"), clients),
         "shares": _shares(method, clients),
-        **_curves(method),
     }
 
 
-def _shares(method: Method, clients: Sequence[str]) -> dict[str, Any] | None:
+def _shares(method: Method, clients: Sequence[str]) -> dict[str, object] | None:
     """How the own shares moved, as means over the seeds: median, first and last decile, and some clients by name."""
     logs = [run.shares for run in method.runs if run.shares is not None]
     rounds = _thin(_shared_rounds(method, max((log.rounds[0] for log in logs), default=0)))
@@ -84,32 +95,41 @@ def _shared_rounds(method: Method, first: float) -> list[float]:
     return sorted(at for at in set.intersection(*seen) if at is not None and at >= first)
 
 
-def _curves(method: Method) -> dict[str, Any]:
+def _curves(method: Method) -> Curves:
     """Axes and curves over the rounds that every seed has: the mean, and lowest and highest where seeds differ."""
     by_round = [{finite(row.get("round")): row for row in run.history} for run in method.runs]
     shared = _thin(_shared_rounds(method, 0))
     columns = {name for rows in by_round for row in rows.values() for name in row}
     axes = {name: [_exact(strict_average(_across(by_round, at, name))) for at in shared] for name in AXES}
-    curves = {}
+    curves: dict[str, dict[str, list[Number]]] = {}
     for name in sorted(columns - {*AXES, "evaluated_clients"}):
         key = _curve_key(name, method.deployed, columns)
         across = [_across(by_round, at, name) for at in shared]
         mean = [_short(strict_average(values)) for values in across]
-        if key is None or not _any(mean):
+        if key is None or not _has_values(mean):
             continue
         curves[key] = {"mean": mean}
         if len(method.runs) > 1:
-            curves[key]["low"] = [_short(None if None in values else min(values)) for values in across]  # type: ignore[type-var]
-            curves[key]["high"] = [_short(None if None in values else max(values)) for values in across]  # type: ignore[type-var]
+            curves[key]["low"] = [_extreme(values, min) for values in across]
+            curves[key]["high"] = [_extreme(values, max) for values in across]
     return {"axes": axes, "curves": curves}
 
 
-def _across(by_round: Sequence[dict[float | None, dict[str, Any]]], at: float, name: str) -> list[float | None]:
+def _across(
+    by_round: Sequence[Mapping[float | None, Mapping[str, object]]], at: float, name: str
+) -> list[float | None]:
+    """A column's value at a round, in each run."""
     return [finite(rows[at].get(name)) for rows in by_round]
 
 
+def _extreme(values: Sequence[float | None], pick: Callable[[Sequence[float]], float]) -> Number:
+    """The least or the greatest value; None where one is missing."""
+    there = [value for value in values if value is not None]
+    return _short(pick(there)) if len(there) == len(values) else None
+
+
 def _curve_key(column: str, deployed: str, columns: set[str]) -> str | None:
-    """The curve that a column of the history belongs to: what is deployed is compared under one name."""
+    """The curve that a column of the history belongs to: what a method deploys is named `deployed_...` for all."""
     model, _, rest = column.partition("_")
     if model not in MODELS:
         return column
@@ -141,8 +161,8 @@ def _rank(key: str, task: Task) -> tuple[int, str]:
 
 
 def _reference(methods: Sequence[Method], clients: Sequence[str]) -> list[float | None] | None:
-    """Going alone, a value per client, where all the methods measured the same; None where there is no such thing."""
-    measured = [column for m in methods if _any(column := _aligned(m, m.values("alone"), clients))]
+    """Each client's value of going alone; None unless all methods that measured it agree."""
+    measured = [column for m in methods if _has_values(column := _aligned(m, m.values("alone"), clients))]
     if not measured or any(column != measured[0] for column in measured):
         return None
     return measured[0]
@@ -160,14 +180,15 @@ def _thin(rounds: list[float]) -> list[float]:
     return [rounds[(i * last) // (CURVE_POINTS - 1)] for i in range(CURVE_POINTS)]
 
 
-def _any(values: Sequence[float | None]) -> bool:
+def _has_values(values: Sequence[float | None]) -> bool:
     return any(value is not None for value in values)
 
 
-def _short(value: float | None) -> float | int | None:
-    """Six significant digits, which is more than a screen can show."""
+def _short(value: float | None) -> Number:
+    """Rounded to six significant digits, more than a screen can show."""
     return None if value is None else _exact(float(f"{value:.6g}"))
 
 
-def _exact(value: float | None) -> float | int | None:
+def _exact(value: float | None) -> Number:
+    """Without a decimal point where it is whole."""
     return int(value) if value is not None and value == int(value) else value

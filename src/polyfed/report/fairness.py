@@ -15,16 +15,13 @@ Line = tuple[Method, str]
 
 
 def lines(methods: Sequence[Method]) -> list[Line]:
-    """The models to judge: what is deployed and, where that is another one, the global model too."""
-    found = []
-    for method in methods:
-        models = [method.deployed, *(["global"] if method.personalizes else [])]
-        found += [
-            (method, model)
-            for model in models
-            if any(value is not None for value in method.seed_statistics(model, "jain"))
-        ]
-    return found
+    """The models to judge: the deployed one and, where that differs from it, the global one."""
+    return [
+        (method, model)
+        for method in methods
+        for model in (method.deployed, *(["global"] if method.personalizes else []))
+        if any(value is not None for value in method.seed_statistics(model, "jain"))
+    ]
 
 
 def fairness_table(runs: Sequence[RunRecord]) -> Table | None:
@@ -51,13 +48,13 @@ def write_fairness(runs: Sequence[RunRecord], folder: str | Path) -> list[Path]:
 
 
 def label(method: Method, model: str) -> str:
-    """The method's name; of two models of one method, which one."""
+    """The method's name, and which of its models this is if there are two."""
     name = method.marked_as(_leaks(method, model))
     return f"{name}, {model} model" if method.personalizes else name
 
 
 def _leaks(method: Method, model: str) -> bool:
-    """Test labels leak into what is adapted before it is deployed; the global model beside it is what it was."""
+    """Test labels leak into a model that is adapted before it is deployed, but not into the global model beside it."""
     return method.leaks and model == method.deployed
 
 

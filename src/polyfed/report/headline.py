@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from polyfed.report.methods import Method
 from polyfed.report.numbers import average, percent, points, significant
+from polyfed.studies.run_directory import JsonObject
 
 
 @dataclass(frozen=True)
@@ -20,13 +20,13 @@ class Headline:
 
 
 def headline(methods: Sequence[Method]) -> Headline:
-    """The truth about the most promising collaboration among the methods, whether it is good news or not."""
+    """What the most promising collaboration among the methods is worth, whether that is good news or not."""
     focus, chosen = _focus(methods)
     if focus.diverged:
         return Headline(f"{focus.label} diverged: its figures are not a result.", (), focus)
-    if _pairs(focus.gains) and not focus.alone_itself:
+    if _known(focus.gains) and not focus.alone_itself:
         sentence, details = _against_alone(focus)
-    elif _pairs(focus.gains_over("global")) and focus.personalizes:
+    elif _known(focus.gains_over("global")) and focus.personalizes:
         sentence, details = _against_global(focus)
     else:
         sentence, details = _plain(focus), []
@@ -41,7 +41,7 @@ def headline(methods: Sequence[Method]) -> Headline:
     return Headline(sentence, tuple(details), focus)
 
 
-def _privacy(spent: dict[str, Any]) -> str:
+def _privacy(spent: JsonObject) -> str:
     """What was spent, between whom it holds, and what it does not cover."""
     if spent["epsilon"] is None:
         return "Uploads were clipped, but without noise nobody is private: epsilon is infinite."
@@ -53,7 +53,7 @@ def _privacy(spent: dict[str, Any]) -> str:
 
 
 def _focus(methods: Sequence[Method]) -> tuple[Method, str]:
-    """The method to speak about, and how it was picked. Test rows select only where there is nothing else."""
+    """The method to speak about, and how it was picked. Test rows pick only where there are no validation rows."""
     together = [method for method in methods if not method.alone_itself] or list(methods)
     honest = [method for method in together if not method.leaks] or together
     sound = [method for method in honest if not method.diverged] or honest
@@ -76,7 +76,7 @@ def _focus(methods: Sequence[Method]) -> tuple[Method, str]:
 
 def _against_alone(method: Method) -> tuple[str, list[str]]:
     gains = method.gains
-    there = _pairs(gains)
+    there = _known(gains)
     better, worse = sum(gain > 0 for gain in there), sum(gain < 0 for gain in there)
     mean = average(there) or 0.0
     subject = "Training together and personalizing" if method.personalizes else "Training together"
@@ -95,7 +95,7 @@ def _against_alone(method: Method) -> tuple[str, list[str]]:
     unchanged = len(there) - better - worse
     if 0 < unchanged < len(there):
         details.append(f"For {_count(unchanged, 'client')} nothing changes.")
-    over_global = _pairs(method.gains_over("global"))
+    over_global = _known(method.gains_over("global"))
     if method.personalizes and len(over_global) > 1:
         wins = sum(gain > 0 for gain in over_global)
         details.append(f"Against the one global model, personalizing helps {_of(wins, len(over_global))}.")
@@ -111,7 +111,7 @@ def _amount(method: Method, difference: float) -> str:
 
 
 def _against_global(method: Method) -> tuple[str, list[str]]:
-    there = _pairs(method.gains_over("global"))
+    there = _known(method.gains_over("global"))
     better, worse = sum(gain > 0 for gain in there), sum(gain < 0 for gain in there)
     mean = average(there) or 0.0
     tail = _average_gain(
@@ -172,7 +172,7 @@ def _average_gain(method: Method, reference: str, mean: float, comparison: str) 
     return f"the {name} is {change} than {than} ({significant(after, 3)} instead of {significant(before, 3)})"
 
 
-def _pairs(gains: Sequence[float | None]) -> list[float]:
+def _known(gains: Sequence[float | None]) -> list[float]:
     return [gain for gain in gains if gain is not None]
 
 

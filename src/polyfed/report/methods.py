@@ -6,11 +6,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 from polyfed.core.errors import PolyfedError
 from polyfed.report.numbers import average, finite, strict_average
-from polyfed.studies.run_directory import RunRecord
+from polyfed.studies.run_directory import JsonObject, RunRecord
 
 MODELS = ("personal", "global", "finetuned", "alone")
 SPLITS = ("test", "validation", "train")
@@ -73,24 +72,24 @@ class Method:
         return any(bool(run.summary.get("adapted_on_test")) for run in self.runs)
 
     @property
-    def privacy(self) -> dict[str, Any] | None:
-        """What differential privacy protects its clients, as the first run's summary has it; None without."""
+    def privacy(self) -> JsonObject | None:
+        """What its clients' differential privacy is worth, from the first run's summary; None without privacy."""
         return self.runs[0].summary.get("privacy")
 
     @property
     def sample(self) -> str:
-        """Where a sample of the clients was measured: how many of how many; else nothing."""
-        found = self.runs[0].summary
-        measured, population = found.get("evaluated_clients"), found.get("clients")
+        """How many of how many clients were measured; empty where all were."""
+        summary = self.runs[0].summary
+        measured, population = summary.get("evaluated_clients"), summary.get("clients")
         return f"{measured:,} of {population:,} clients" if measured and population and measured < population else ""
 
     @property
     def marked(self) -> str:
-        """The label, with a mark where the figures are not those of unseen rows, or not those of all clients."""
+        """The label, marked where the figures are not of unseen rows, or not of all clients."""
         return self.marked_as(self.leaks)
 
     def marked_as(self, leaks: bool) -> str:
-        """The same for one of its models, into which test labels leak or not."""
+        """The same for one of its models; `leaks`: whether test labels leak into that one."""
         marks = [*(["test labels leak"] if leaks else []), *([self.sample] if self.sample else [])]
         return f"{self.label} ({'; '.join(marks)})" if marks else self.label
 
@@ -111,7 +110,7 @@ class Method:
         return list(names)
 
     @cached_property
-    def _rows(self) -> list[dict[str, dict[str, Any]]]:
+    def _rows(self) -> list[dict[str, dict[str, str | float]]]:
         return [{client_name(row.get("client")): row for row in run.clients} for run in self.runs]
 
     def column(self, name: str) -> list[float | None]:
@@ -163,15 +162,15 @@ def group(runs: Sequence[RunRecord]) -> list[Method]:
     return [Method(label, tuple(sorted(same, key=lambda run: run.seed)), task) for label, same in by_label.items()]
 
 
-def client_name(value: Any) -> str:
-    """A client's name as text; a number that was read from the file loses its decimal point again."""
+def client_name(value: object) -> str:
+    """A client's name as text. A name that was read as a number loses its decimal point again."""
     if isinstance(value, float) and math.isfinite(value) and value == int(value):
         return str(int(value))
     return str(value)
 
 
 def _task(runs: Sequence[RunRecord]) -> Task:
-    """The runs' metric, by the names of what they measured, and the first split on which it is finite anywhere."""
+    """The runs' metric, by the names of what they measured, and the first split on which any run has it."""
     named = {metric: next((run for run in runs if _names(run, metric)), None) for metric in ("accuracy", "error")}
     accuracy, error = named["accuracy"], named["error"]
     if accuracy and error:
@@ -187,12 +186,14 @@ def _task(runs: Sequence[RunRecord]) -> Task:
 
 
 def _names(run: RunRecord, metric: str) -> bool:
-    """Whether a model's metric of this name is among what the run recorded, finite or not."""
+    """Whether the run recorded a metric of this name, finite or not."""
     columns = {f"{model}_{split}_{metric}" for model in MODELS for split in SPLITS}
     tables = (*run.clients[:1], *run.history[:1], *run.history[-1:])
     models = run.summary.get("models")
     return any(columns & row.keys() for row in tables) or any(
-        metric in (_dig(models, (model, split)) or ()) for model in MODELS for split in SPLITS
+        isinstance(metrics := _dig(models, (model, split)), dict) and metric in metrics
+        for model in MODELS
+        for split in SPLITS
     )
 
 
@@ -203,7 +204,8 @@ def _measured(run: RunRecord, model: str, split: str, metric: str) -> bool:
     return any(finite(row.get(column)) is not None for row in run.clients)
 
 
-def _dig(tree: Any, path: Sequence[str]) -> Any:
+def _dig(tree: object, path: Sequence[str]) -> object:
+    """The value at a path of keys in nested dicts; None where a key is missing."""
     for key in path:
         if not isinstance(tree, dict):
             return None

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Any
 
 MISSING = "–"
 
 
-def finite(value: Any) -> float | None:
+def finite(value: object) -> float | None:
     """The value as a float, or None where it is missing, not a number, or not finite."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
@@ -17,7 +16,7 @@ def finite(value: Any) -> float | None:
 
 
 def average(values: Iterable[float | None]) -> float | None:
-    """The mean of the values that are there; None where there is none."""
+    """The mean of the values that are not None; None where there is none."""
     there = [value for value in values if value is not None]
     return math.fsum(there) / len(there) if there else None
 
@@ -29,7 +28,7 @@ def strict_average(values: Iterable[float | None]) -> float | None:
 
 
 def significant(value: float | None, digits: int = 4) -> str:
-    """`value` with this many significant digits, without an exponent where a person would write none."""
+    """`value` with this many significant digits, and with an exponent only where a person would write one."""
     return MISSING if value is None else like(value, value, digits)
 
 

@@ -1,4 +1,4 @@
-"""The report: one HTML file with its styles, its scripts and its numbers inside, for reading without a network."""
+"""The report: one HTML file that holds its styles, scripts and numbers, so that it can be read without a network."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from html import escape
 from importlib.resources import files
 from pathlib import Path
 from string import Template
-from typing import Any
 
 from plotly.offline import get_plotlyjs
 
@@ -73,7 +72,7 @@ def _script(source: str) -> str:
     return source.replace("</script", "<\\/script")
 
 
-def _json(data: Any) -> str:
+def _json(data: object) -> str:
     """JSON that is safe inside a script element."""
     text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")

@@ -25,7 +25,7 @@ _HEADS = {
     "bits_up": "Sent up",
     "bits_down": "Sent down",
     "seconds": "Time",
-}  # of the comparison's columns on the page, whose cells name their own units
+}  # headings of the comparison on the page; its cells name their own units
 _MODEL_NAMES = {"personal": "personal", "global": "global", "finetuned": "fine-tuned", "alone": "alone"}
 
 
@@ -45,7 +45,7 @@ def swatch(index: int) -> str:
 
 
 def warnings(methods: Sequence[Method]) -> str:
-    """What a reader must know before believing a figure: runs that diverged, updates that were left out."""
+    """What to know before believing a figure: runs that diverged, test labels that leak, updates that were left out."""
     lines = []
     for method in methods:
         for run in method.runs:
@@ -189,7 +189,7 @@ def notes(methods: Sequence[Method]) -> str:
 def _over(methods: Sequence[Method]) -> str:
     """Which clients the figures are about."""
     samples = dict.fromkeys(method.sample or "all clients" for method in methods)
-    return "; ".join(f"a sample of {found}" if found != "all clients" else found for found in samples)
+    return "; ".join(f"a sample of {sample}" if sample != "all clients" else sample for sample in samples)
 
 
 def _figure(method: Method) -> str:

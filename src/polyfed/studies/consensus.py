@@ -1,13 +1,13 @@
 """Consensus error and client drift of any method, local step by local step.
 
-Before each round of a simulation its local work is done once more, with an objective that notes the client's copy of
-the model at every step. The compiled round knows nothing of it, so that a run without it costs nothing.
+Before each round, the simulation's local work is done once more with an objective that records the client's copy of the
+model at every step. The compiled round is left alone, so a run that is not watched costs nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -21,18 +21,18 @@ from polyfed.core.randomness import Purpose
 from polyfed.core.trees import Tree
 from polyfed.engine.round.records import Data
 from polyfed.engine.simulation import Simulation
-from polyfed.problem.objective import Batching, Objective
+from polyfed.problem.objective import Batch, Batching, Objective
 from polyfed.problem.problem import Problem, precision
 
 if TYPE_CHECKING:
     import pandas as pd
 
 MOST = 100
-"""The steps that are noted of a round whose number of steps is drawn."""
+"""How many steps are recorded in a round whose number of steps is drawn."""
 
 
 class LocalSteps(NamedTuple):
-    """A round, after k = 0, 1, ... of its local steps; what a client did not reach is NaN."""
+    """A round after k = 0, 1, ... of its local steps; NaN for steps that a client did not take."""
 
     consensus: np.ndarray
     """xi_k = mean over participants of |w_m - mean w|^2"""
@@ -52,21 +52,21 @@ def consensus(
 ) -> pd.DataFrame:
     """Run a method and measure every local step: a row per round and step, with `consensus` and `drift`.
 
-    `step` k counts from 0, where the copies are what was received, to the last, which the server averages. `run` takes
-    what `Simulation` does: participation, seed, init, dtype, devices. `watch` is handed each round's copies.
+    `step` counts from 0, where a copy is what the client received, to the last, which the server averages. `run` takes
+    what `Simulation` does: participation, seed, init, dtype, devices. `watch` is called with each round's copies.
     """
     import pandas as pd
 
     simulation = Simulation(problem, method, **run)
     simulation.prepare()
-    look, rows, done = Watch(simulation), [], 0
+    local_steps, rows, done = Watch(simulation), [], 0
     for number in range(rounds):
-        found = look()
+        steps = local_steps()
         if watch is not None:
-            watch(number, found)
+            watch(number, steps)
         rows += [
             {"round": number, "step": k, "iteration": done + k, "consensus": float(xi), "drift": float(moved)}
-            for k, (xi, moved) in enumerate(zip(found.consensus, found.drift, strict=True))
+            for k, (xi, moved) in enumerate(zip(steps.consensus, steps.drift, strict=True))
             if np.isfinite(xi)
         ]
         simulation.advance(1)
@@ -75,7 +75,7 @@ def consensus(
 
 
 class Watch:
-    """Looks at the next round's local steps of a simulation, and leaves the simulation as it is."""
+    """The local steps of a simulation's next round. Looking at them leaves the simulation as it is."""
 
     def __init__(self, simulation: Simulation) -> None:
         self.simulation = simulation
@@ -104,55 +104,61 @@ class Watch:
         broadcast = method.broadcast(server)
         like = jax.eval_shape(self.simulation.problem.init)
 
-        def one(client: jax.Array, state: State) -> Tree:
-            given = {id(leaf) for leaf in jax.tree.leaves((broadcast, state))}
-            f: Any = Recorder(self.simulation.programs.round.objective(data, client, number), like, given)
-            method.local(broadcast, state, f, randomness.client_key(shared, data.client_ids[client]))
-            if f.copies is None:
+        def copies_of(client: jax.Array, state: State) -> Tree:
+            objective = self.simulation.programs.round.objective(data, client, number)
+            given = frozenset(id(leaf) for leaf in jax.tree.leaves((broadcast, state)))
+            recorder = RecordingObjective(**vars(objective), like=like, given=given)
+            method.local(broadcast, state, recorder, randomness.client_key(shared, data.client_ids[client]))
+            if not recorder.copies:
                 raise PolyfedError(
                     f"{method.name}: its clients take no local steps, so that there is no drift to measure"
                 )
-            return f.copies
+            return recorder.copies[0]
 
-        return jax.vmap(one)(clients, states)
+        return jax.vmap(copies_of)(clients, states)
 
 
-@dataclass
-class Recorder:
-    """An objective whose first `train` from a model that the client was given, or kept, notes the model at every step.
+@dataclass(frozen=True, kw_only=True)
+class RecordingObjective(Objective):
+    """An objective that records the model at every step of the first `train` from one that the client had before.
 
-    All else is passed on. `given` are the arrays that the client has at the start of the round.
+    Other loops, such as the sum of gradients at one point, move no model.
     """
 
-    objective: Objective
     like: Tree
-    given: set[int]
-    copies: Tree = None
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.objective, name)
+    given: frozenset[int]
+    """the arrays that the client has at the start of the round, by their ids"""
+    copies: list[Tree] = field(default_factory=list)
+    """empty until then; afterwards one tree: (steps + 1, ...) on each array"""
 
     def train(
-        self, step: Callable[..., Any], carry: Any, key: jax.Array, batching: Batching, count: jax.Array | None = None
-    ) -> tuple[Any, jax.Array]:
+        self,
+        step: Callable[[Tree, Batch | None], Tree],
+        carry: Tree,
+        key: jax.Array,
+        batching: Batching,
+        count: jax.Array | None = None,
+    ) -> tuple[Tree, jax.Array]:
         start = _copy(carry, self.like)
         known = start is not None and all(id(leaf) in self.given for leaf in jax.tree.leaves(start))
-        if self.copies is not None or not known:
-            return self.objective.train(step, carry, key, batching, count)
-        most = _most(self.objective, batching, count)
+        if self.copies or not known:
+            return super().train(step, carry, key, batching, count)
+        most = _most(self, batching, count)
         log = jax.tree.map(lambda leaf: jnp.full((most + 1, *leaf.shape), jnp.nan, leaf.dtype).at[0].set(leaf), start)
 
-        def noted(carry: tuple[Any, Tree, jax.Array], batch: Any) -> tuple[Any, Tree, jax.Array]:
+        def recorded(carry: tuple[Tree, Tree, jax.Array], batch: Batch | None) -> tuple[Tree, Tree, jax.Array]:
             inner, log, k = carry
             inner = step(inner, batch)
             now = _copy(inner, self.like)
             return inner, jax.tree.map(lambda row, leaf: row.at[k].set(leaf, mode="drop"), log, now), k + 1
 
-        (carry, self.copies, _), steps = self.objective.train(noted, (carry, log, jnp.int32(1)), key, batching, count)
+        (carry, log, _), steps = super().train(recorded, (carry, log, jnp.int32(1)), key, batching, count)
+        self.copies.append(log)
         return carry, steps
 
 
 def _most(f: Objective, batching: Batching, count: jax.Array | None) -> int:
+    """The most steps that a client may take."""
     if count is not None:
         return MOST
     if batching.epochs is None:
@@ -160,14 +166,14 @@ def _most(f: Objective, batching: Batching, count: jax.Array | None) -> int:
     return batching.epochs * (1 if batching.size == "full" else -(-f.longest // min(batching.size, f.longest)))
 
 
-def _copy(carry: Any, like: Tree) -> Tree | None:
-    """The first part of what a step carries that has the model's shape: the client's copy of the model."""
+def _copy(carry: Tree, like: Tree) -> Tree | None:
+    """The client's copy of the model: the first part of what a step carries that has the model's shape."""
     if jax.tree.structure(carry) == jax.tree.structure(like):
         shapes = zip(jax.tree.leaves(carry), jax.tree.leaves(like), strict=True)
         if all(jnp.shape(a) == b.shape for a, b in shapes):
             return carry
     if isinstance(carry, tuple):
-        return next((found for part in carry if (found := _copy(part, like)) is not None), None)
+        return next((copy for part in carry if (copy := _copy(part, like)) is not None), None)
     return None
 
 
@@ -180,7 +186,7 @@ def _squares(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _means(values: np.ndarray) -> np.ndarray:
-    """The mean over the clients that are still at work; NaN where none is."""
+    """The mean over the clients that still take steps; NaN where none does."""
     here = np.isfinite(values)
     count = here.sum(axis=0)
     return np.where(count > 0, np.where(here, values, 0).sum(axis=0) / np.maximum(count, 1), np.nan)

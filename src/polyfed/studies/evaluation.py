@@ -1,9 +1,10 @@
-"""What is made of per-client metrics: spread over clients, and who is better off."""
+"""Figures over the clients' metrics: how they spread, and who is better off."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import ceil
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 
@@ -11,8 +12,21 @@ from polyfed.engine import fairness
 from polyfed.engine.simulation import Metrics
 from polyfed.problem.problem import Problem
 
+Cell = str | int | float | None
+"""A value of clients.csv."""
 MODELS = ("global", "personal", "alone", "finetuned")
 LOWER_IS_BETTER = ("loss", "error")
+
+
+class Summary(TypedDict):
+    """The figures over clients in summary.json."""
+
+    models: dict[str, dict[str, dict[str, dict[str, float | None]]]]
+    """model, split, metric, statistic"""
+    attention: dict[str, float] | None
+    better_than_alone: float | None
+    better_than_global: float | None
+    figure: str
 
 
 def spread(values: np.ndarray, sizes: np.ndarray, metric: str) -> dict[str, float | None]:
@@ -45,25 +59,23 @@ def share_better(values: np.ndarray, than: np.ndarray, metric: str) -> float | N
 
 def summarize(
     problem: Problem, metrics: Metrics, weights: np.ndarray | None = None, clients: np.ndarray | None = None
-) -> dict[str, Any]:
-    """The figures of a summary: every model on every split over the clients, and the shares of clients better off.
+) -> Summary:
+    """The figures of a summary: every model on every split over the clients, and the share of clients better off.
 
     `weights` are all clients' shares of the server's averages; `clients` are those that were measured, by default all.
-
-    Better off is judged by the loss's metric of the deployed model on test rows (training rows where there are none).
+    A client is better off if its deployed model has a better metric on test rows (training rows where there are none).
     """
     federation, metric = problem.federation, problem.loss.metric_name
-    everyone = np.arange(len(problem))
-    clients = everyone if clients is None else clients
+    clients = np.arange(len(problem)) if clients is None else clients
     rows = federation.train.sizes[clients]
     models = {
         model: {
             split: {
                 name: spread(values, federation.split(split).sizes[clients], name) | fairness.disparity(values, rows)
-                for name, values in found.items()
+                for name, values in by_name.items()
                 if name != "ridge"
             }
-            for split, found in splits.items()
+            for split, by_name in splits.items()
         }
         for model, splits in metrics.items()
     }
@@ -97,30 +109,30 @@ def client_rows(
     own_share: np.ndarray | None,
     weights: np.ndarray | None = None,
     clients: np.ndarray | None = None,
-) -> list[dict[str, Any]]:
-    """A row per measured client (by default all), None where not measured.
+) -> list[dict[str, Cell]]:
+    """A row per measured client (by default all), with None for what was not measured.
 
-    Sizes, the share of its own model in what it deploys, its share of the server's averages, and every metric of every
-    model. `weights` are all clients'.
+    It holds the client's sizes, the share of its own model in what it deploys, its share of the server's averages, and
+    every metric of every model. `weights` are those of all clients.
     """
     federation = problem.federation
     clients = np.arange(len(problem)) if clients is None else clients
     sizes = {f"{split}_rows": federation.split(split).sizes[clients] for split in ("train", "validation", "test")}
-    columns: dict[str, Any] = {"client": [federation.clients[client] for client in clients.tolist()], **sizes}
+    columns: dict[str, np.ndarray | Sequence[Cell]] = {"client": [federation.clients[int(i)] for i in clients], **sizes}
     columns["own_share"] = [None] * len(clients) if own_share is None else own_share
-    # Sums of 32-bit numbers over the rounds have no more digits: the others depend on how the rounds were grouped.
+    # Six digits: sums of 32-bit numbers over the rounds have no more that do not depend on how rounds were grouped.
     columns["server_weight"] = (
         [None] * len(clients) if weights is None else [float(f"{w:.6g}") for w in weights[clients]]
     )
     for model in MODELS:
-        for split, found in metrics.get(model, {}).items():
-            for metric, values in found.items():
+        for split, by_name in metrics.get(model, {}).items():
+            for metric, values in by_name.items():
                 if metric != "ridge":
                     columns[f"{model}_{split}_{metric}"] = values
     return [{name: _plain(column[i]) for name, column in columns.items()} for i in range(len(clients))]
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, np.generic):
-        value = value.item()
-    return None if isinstance(value, float) and np.isnan(value) else value
+def _plain(value: Cell | np.generic) -> Cell:
+    """A NumPy number as Python's own; NaN becomes None."""
+    plain: Cell = value.item() if isinstance(value, np.generic) else value
+    return None if isinstance(plain, float) and np.isnan(plain) else plain

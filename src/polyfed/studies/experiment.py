@@ -15,7 +15,7 @@ import numpy as np
 
 from polyfed.algorithms import Local
 from polyfed.algorithms.shared.mixture import MixtureMethod
-from polyfed.core.errors import PolyfedError
+from polyfed.core.errors import Interrupted, PolyfedError
 from polyfed.core.files import as_toml, slug, write_csv, write_text
 from polyfed.core.machine import peak_memory_bytes
 from polyfed.engine import hosts
@@ -33,14 +33,6 @@ from polyfed.studies.run_directory import RunRecord, read_run
 
 Progress = Callable[[str, int, Simulation, dict[str, Any] | None], None]
 """Called with the label, the total number of rounds, the simulation and the new row of the history."""
-
-
-class Interrupted(Exception):
-    """Ctrl-C ended a run; its checkpoint is written."""
-
-    def __init__(self, folder: Path, round: int) -> None:
-        super().__init__(f"stopped after round {round}; --resume goes on from there")
-        self.folder, self.round = folder, round
 
 
 @dataclass(frozen=True)

@@ -20,19 +20,19 @@ NAME = "shares.csv"
 
 @dataclass(frozen=True)
 class Shares:
-    """What shares.csv says: `values[k][i]` is client i's share from round `rounds[k]` on."""
+    """The contents of shares.csv: `values[k][i]` is client i's share from round `rounds[k]` on."""
 
     clients: tuple[str, ...]
     rounds: tuple[int, ...]
     values: np.ndarray
 
     def at(self, rounds: Sequence[float]) -> np.ndarray:
-        """The shares at these rounds, a row for each; none may come before the first that is known."""
+        """The shares at these rounds, a row for each; no round may be earlier than the first in the file."""
         return self.values[np.searchsorted(self.rounds, rounds, side="right") - 1]
 
 
 def read_shares(folder: Path) -> Shares | None:
-    """The shares of a run; None where they never moved. A last line that was cut off by a crash is passed over."""
+    """The shares of a run, without a last line that a crash has cut off; None where they never moved."""
     path = folder / NAME
     if not path.is_file():
         return None
@@ -51,13 +51,13 @@ class ShareLog:
     """Writes shares.csv line by line, each flushed."""
 
     def __init__(self, folder: Path, clients: Sequence[str], past: Collection[int] = ()) -> None:
-        """Begin anew or, where a run goes on, after its lines of the rounds in `past`."""
+        """Begin a new file; where a run goes on, keep the lines of the rounds in `past`."""
         self.path = folder / NAME
         self.heading, lines = ["round", *clients], []
         if past and self.path.is_file():
             with self.path.open(newline="") as file:
-                found = [line for line in csv.reader(file) if len(line) == len(clients) + 1]
-            lines = [line for line in found[1:] if int(line[0]) in past]
+                complete = [line for line in csv.reader(file) if len(line) == len(clients) + 1]
+            lines = [line for line in complete[1:] if int(line[0]) in past]
         if lines:
             write_text(self.path, _text([self.heading, *lines]))
         else:
@@ -65,7 +65,7 @@ class ShareLog:
         self.count, self.last = len(lines), lines[-1][1:] if lines else None
 
     def write(self, round: int, shares: np.ndarray) -> None:
-        """Add a round, if its shares are not those of the round before."""
+        """Add a line for a round, unless its shares are those of the line before."""
         line = [f"{share:.6g}" for share in shares.tolist()]
         if self.count and line == self.last:
             return
@@ -74,7 +74,7 @@ class ShareLog:
         self.count, self.last = self.count + 1, line
 
     def finish(self) -> None:
-        """The run is over: shares that never moved need no file, clients.csv has them."""
+        """End of the run: delete the file if no share has moved, because clients.csv has them."""
         if self.count == 1:
             self.path.unlink(missing_ok=True)
 

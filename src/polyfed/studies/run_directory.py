@@ -8,23 +8,26 @@ import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from polyfed.core.errors import PolyfedError
 from polyfed.studies.own_shares import Shares, read_shares
 
+JsonObject: TypeAlias = dict[str, Any]
+"""An object of a JSON file, or a table of a TOML file, as it was read."""
+
 
 @dataclass(frozen=True)
 class RunRecord:
-    """One finished or interrupted run, as its directory tells it."""
+    """One finished run, as its directory tells it."""
 
     path: Path
-    config: dict[str, Any]
-    history: list[dict[str, Any]]
-    clients: list[dict[str, Any]]
-    summary: dict[str, Any]
+    config: JsonObject
+    history: list[JsonObject]
+    clients: list[dict[str, str | float]]
+    summary: JsonObject
     shares: Shares | None = None
-    """how much of its own model each client kept, round by round, where that changed"""
+    """how much of its own model each client kept, round by round; None where that never changed"""
 
     @property
     def label(self) -> str:
@@ -64,14 +67,14 @@ def find_runs(path: str | Path) -> list[Path]:
     path = Path(path)
     if (path / "metrics.jsonl").is_file():
         return [path]
-    found = [file.parent for file in path.rglob("metrics.jsonl")] if path.is_dir() else []
-    if not found:
+    runs = [file.parent for file in path.rglob("metrics.jsonl")] if path.is_dir() else []
+    if not runs:
         raise PolyfedError(f"{path}: no run directory here or below it")
-    return sorted(found, key=lambda run: (_order(run), str(run)))
+    return sorted(runs, key=lambda run: (_order(run), str(run)))
 
 
-def read_metrics(path: Path) -> Iterator[dict[str, Any]]:
-    """The rows of a metrics file; a last line that was cut off by a crash is passed over."""
+def read_metrics(path: Path) -> Iterator[JsonObject]:
+    """The rows of a metrics file, without a last line that a crash has cut off."""
     for line in path.read_text().splitlines():
         try:
             yield json.loads(line)
@@ -86,7 +89,7 @@ def _order(run: Path) -> int:
         return 0
 
 
-def _number(text: str) -> Any:
+def _number(text: str) -> str | float:
     try:
         return float(text)
     except ValueError:

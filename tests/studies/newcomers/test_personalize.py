@@ -11,6 +11,7 @@ from safetensors.numpy import load_file
 
 import polyfed as pf
 from polyfed.algorithms import REGISTRY
+from polyfed.algorithms.contract import Algorithm
 from polyfed.algorithms.shared import newcomer
 from polyfed.core import randomness
 from polyfed.core.randomness import Purpose
@@ -35,9 +36,11 @@ def late(**changes) -> pf.Federation:
     return pf.Federation.from_arrays(clients, classes=3)
 
 
-def small(name: str):
-    names = {field.name for field in dataclasses.fields(REGISTRY[name])}
-    return REGISTRY[name](**{key: value for key, value in SMALL.items() if key in names})
+def small(name: str) -> Algorithm:
+    method = REGISTRY[name]
+    assert dataclasses.is_dataclass(method)
+    names = {field.name for field in dataclasses.fields(method)}
+    return method(**{key: value for key, value in SMALL.items() if key in names})
 
 
 def by_hand(result: pf.Result, client: str):
@@ -133,7 +136,7 @@ def test_data_that_does_not_fit_is_refused_in_a_sentence(others) -> None:
         with pytest.raises(pf.PolyfedError, match=message):
             pf.personalize(result, data)
     with pytest.raises(pf.PolyfedError, match="run must be a run directory or a Result, found int"):
-        pf.personalize(3, (x, y))
+        pf.personalize(3, (x, y))  # pyright: ignore[reportArgumentType]
 
 
 def test_named_labels_keep_their_numbers_and_unknown_ones_are_named() -> None:

@@ -27,6 +27,7 @@ def test_measured_rounds_stay_within_the_theorems(problem) -> None:
     for row in found.predictions:
         assert row.measured_rounds is not None
         assert 0 < row.measured_rounds <= row.rounds
+        assert row.measured_bits_up is not None
         assert 0 < row.measured_bits_up <= row.bits_up * 1.1
 
 

@@ -1,15 +1,15 @@
-"""The processes of one simulation: on one host there is one; on several, what each must know of the others.
+"""What the processes of one simulation tell each other. On one host there is one process; on several, one on each.
 
-All processes run the same program in the same order. Process 0 reads and writes files and decides what depends on a
-clock or on a machine; the functions here tell the others. With one process each of them gives back what it is given.
+All processes run the same program in the same order. Process 0 reads and writes files, and decides what depends on a
+clock or on a machine; the functions here tell the others. With one process, each function returns what it is given.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Any
+from typing import TypeVar
 
 import jax
 import numpy as np
@@ -17,14 +17,16 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from polyfed.core.errors import PolyfedError
 from polyfed.core.startup import start
+from polyfed.core.trees import Tree
 from polyfed.engine.hosts.team import MEETING_SECONDS, is_loopback
 
+Decision = TypeVar("Decision")
 HEARTBEAT_SECONDS = 60
-"""After so long without a sign of life, a process counts as lost."""
+"""A process that gives no sign of life for so long counts as lost."""
 
 
 def connect(coordinator: str, processes: int, index: int) -> None:
-    """Make this process number `index` of `processes`; `coordinator` is HOST:PORT of process 0. JAX must not run yet.
+    """Make this process number `index` of `processes`; `coordinator` is HOST:PORT of process 0. Call before JAX runs.
 
     Afterwards `simulate`, called in all processes with the same arguments, spreads the clients over all of them.
     """
@@ -49,7 +51,7 @@ def connect(coordinator: str, processes: int, index: int) -> None:
 
 
 def count() -> int:
-    """How many processes there are. To ask does not start JAX where it has not been."""
+    """How many processes there are. Asking does not start JAX."""
     return jax.process_count() if jax.distributed.is_initialized() else 1
 
 
@@ -63,8 +65,8 @@ def meet() -> None:
     gathered(np.zeros(1))
 
 
-def sent(tree: Any, source: int = 0) -> Any:
-    """The arrays that process `source` gives, in every process; the others give arrays of the same shapes and types."""
+def sent(tree: Tree, source: int = 0) -> Tree:
+    """The arrays of process `source`, in every process; the others pass arrays of the same shapes and types."""
     if count() == 1:
         return tree
     leaves, structure = jax.tree.flatten(tree)
@@ -76,44 +78,43 @@ def sent(tree: Any, source: int = 0) -> Any:
     if jax.process_index() == source:
         np.concatenate([_bytes(array) for array in arrays], out=flat)
     flat = np.asarray(_programs()[0](_across(flat[None])).addressable_data(0))
-    pieces = np.split(flat, ends[:-1])
-    found = [piece.view(array.dtype).reshape(array.shape) for piece, array in zip(pieces, arrays, strict=True)]
-    return jax.tree.unflatten(structure, found)
+    parts = zip(np.split(flat, ends[:-1]), arrays, strict=True)
+    return jax.tree.unflatten(structure, [part.view(array.dtype).reshape(array.shape) for part, array in parts])
 
 
 def gathered(values: np.ndarray) -> np.ndarray:
-    """Every process's values, which have the same shape everywhere: a leading axis of processes."""
+    """The values of all processes, stacked along a leading axis; they have the same shape in each."""
     if count() == 1:
         return values[None]
     whole = _programs()[1](_across(_bytes(values)[None])).addressable_data(0)
     return np.ascontiguousarray(whole).view(values.dtype).reshape(-1, *values.shape)
 
 
-def agreed(decide: Callable[[], Any]) -> Any:
-    """What `decide` says in process 0, in every process: as JSON knows it, and its mistakes too."""
+def agreed(decide: Callable[[], Decision]) -> Decision:
+    """What `decide` returns in process 0, in every process: a value that JSON can hold, or a PolyfedError."""
     if count() == 1:
         return decide()
-    told: dict[str, Any] = {}
+    message: dict[str, object] = {}
     if is_first():
         try:
-            told = {"said": decide()}
+            message = {"said": decide()}
         except PolyfedError as error:
-            told = {"error": str(error)}
-    text = np.frombuffer(json.dumps(told).encode(), np.uint8)
+            message = {"error": str(error)}
+    text = np.frombuffer(json.dumps(message).encode(), np.uint8)
     length = int(sent(np.array(len(text))))
     text = sent(np.resize(text, 1 << max(8, length - 1).bit_length()))[:length]
-    told = json.loads(text.tobytes())
-    if "error" in told:
-        raise PolyfedError(told["error"])
-    return told["said"]
+    received = json.loads(text.tobytes())
+    if "error" in received:
+        raise PolyfedError(received["error"])
+    return received["said"]
 
 
-def refuse_different(what: dict[str, Any]) -> None:
-    """End every process with one sentence where they were not given the same work."""
+def refuse_different(run: Mapping[str, object]) -> None:
+    """End every process with one sentence unless all were given the same run."""
     if count() == 1:
         return
-    own = json.loads(json.dumps(what))
-    theirs = agreed(lambda: what)
+    own = json.loads(json.dumps(run))
+    theirs = agreed(lambda: run)
     other = next((key for key in sorted(set(own) | set(theirs)) if own.get(key) != theirs.get(key)), "")
     named = np.zeros(64, np.uint8)
     named[: len(other.encode()[:64])] = np.frombuffer(other.encode()[:64], np.uint8)
@@ -128,7 +129,7 @@ def _bytes(array: np.ndarray) -> np.ndarray:
 
 
 def _across(row: np.ndarray) -> jax.Array:
-    """An array with a row from each process, each on one device of its process."""
+    """An array with one row per process, which lies on a device of that process."""
     shape, place = (count(), *row.shape[1:]), NamedSharding(_mesh(), PartitionSpec("hosts"))
     return jax.make_array_from_single_device_arrays(shape, place, [jax.device_put(row, jax.local_devices()[0])])
 
@@ -141,7 +142,7 @@ def _mesh() -> Mesh:
 
 @cache
 def _programs() -> tuple[Callable[[jax.Array], jax.Array], Callable[[jax.Array], jax.Array]]:
-    """The sum and the whole of an array with a row from each process, in each process."""
+    """Two programs on an array with one row per process: every process gets the sum of the rows, or all of them."""
     place = NamedSharding(_mesh(), PartitionSpec())
     return (
         jax.jit(lambda rows: rows.sum(axis=0, dtype=rows.dtype), out_shardings=place),

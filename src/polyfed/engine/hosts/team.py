@@ -1,4 +1,4 @@
-"""Who runs a simulation together: the processes, as --hosts or a cluster's launcher names them."""
+"""The processes that run a simulation together, as --hosts or a cluster's launcher names them."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ MEETING_SECONDS = 300
 """How long the processes wait for each other at the start."""
 RANKS = ("SLURM_PROCID", "OMPI_COMM_WORLD_RANK")
 FIRST_PORT, PORTS = 61440, 4096
-"""Under a launcher the meeting point's port follows from the job's number: one of the highest."""
+"""Under a launcher, the port at which the processes meet follows from the job's number: one of the highest."""
 
 
 @dataclass(frozen=True)
 class Team:
-    """`count` processes, of which this is number `index`; they meet at `host`:`port`, which is process 0."""
+    """`count` processes, of which this is number `index`; they meet at process 0, which listens at `host`:`port`."""
 
     host: str
     port: int
@@ -37,7 +37,7 @@ class Team:
 
 
 def find_team(hosts: str | None, index: int | None) -> Team | None:
-    """The processes that --hosts and --host-index name, or else a launcher's variables; None where it is one alone."""
+    """The processes that --hosts and --host-index name, or else a launcher's variables; None for a single process."""
     if hosts == OFF:
         return None
     if hosts is None:
@@ -45,24 +45,24 @@ def find_team(hosts: str | None, index: int | None) -> Team | None:
             raise PolyfedError("--host-index needs --hosts HOST:PORT,HOST,...")
         return from_launcher(os.environ)
     names = [name.strip() for name in hosts.split(",")]
-    found = re.fullmatch(r"(\[.+\]|[^:]+):(\d{1,5})", names[0])
+    first = re.fullmatch(r"(\[.+\]|[^:]+):(\d{1,5})", names[0])
     if (
-        not found
+        not first
         or not all(names)
-        or not 1 <= int(found[2]) <= 65535
+        or not 1 <= int(first[2]) <= 65535
         or any(re.search(r":(?!.*\])", name) for name in names[1:])
     ):
         raise PolyfedError(f"--hosts must be HOST:PORT,HOST,..., the port being one of the first host; found '{hosts}'")
-    names[0] = found[1]
+    names[0] = first[1]
     if index is None:
         index = _own_index(names)
     if not 0 <= index < len(names):
         raise PolyfedError(f"--host-index must be from 0 to {len(names) - 1}, found {index}")
-    return None if len(names) == 1 else Team(names[0], int(found[2]), len(names), index, tuple(names))
+    return None if len(names) == 1 else Team(names[0], int(first[2]), len(names), index, tuple(names))
 
 
 def from_launcher(variables: Mapping[str, str]) -> Team | None:
-    """What SLURM's srun or Open MPI's mpirun (version 4) has told this process, if it started several."""
+    """The processes that SLURM's srun or Open MPI's mpirun (version 4) has started; None for a single one."""
     try:
         if "SLURM_STEP_NODELIST" in variables and "SLURM_PROCID" in variables:
             count = int(variables.get("SLURM_STEP_NUM_TASKS", variables.get("SLURM_NTASKS", "1")))
@@ -86,12 +86,12 @@ def from_launcher(variables: Mapping[str, str]) -> Team | None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether the host is this machine for every machine: then nothing need listen on the network."""
+    """Whether this name means the machine itself on every machine: then nothing has to listen on the network."""
     return host in ("localhost", "[::1]") or host.startswith("127.")
 
 
 def _first_node(nodes: str) -> str:
-    """The first of SLURM's list: a, a,b, n[001-004,7],b, r[1-2]n[3,4]-ib."""
+    """The first name in SLURM's list, such as `a,b`, `n[001-004,7],b` or `r[1-2]n[3,4]-ib`."""
     first = re.match(r"(?:[^,\[\]]|\[[^\[\]]+\])+", nodes)
     if not first or not first[0].strip():
         raise ValueError(f"SLURM_STEP_NODELIST={nodes}")
@@ -99,7 +99,7 @@ def _first_node(nodes: str) -> str:
 
 
 def _own_index(names: list[str]) -> int:
-    """Which of the hosts this is: what the launcher says, or the one whose address is this machine's."""
+    """Which of the hosts this is: what the launcher says, or the host whose address is this machine's."""
     for variable in RANKS:
         if variable in os.environ:
             try:
@@ -108,8 +108,8 @@ def _own_index(names: list[str]) -> int:
                 raise PolyfedError(f"{variable} must be a whole number, found '{os.environ[variable]}'") from None
     here = [index for index, name in enumerate(names) if _is_here(name)]
     if len(here) != 1:
-        found = "more than one" if here else "none"
-        raise PolyfedError(f"--host-index is needed: of {', '.join(names)}, {found} is an address of this machine")
+        how_many = "more than one" if here else "none"
+        raise PolyfedError(f"--host-index is needed: of {', '.join(names)}, {how_many} is an address of this machine")
     return here[0]
 
 

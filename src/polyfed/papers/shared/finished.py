@@ -16,15 +16,14 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 import polyfed
-from polyfed.core.errors import PolyfedError
+from polyfed.core.errors import Interrupted, PolyfedError
 from polyfed.papers.shared.folder import hardware
-from polyfed.studies.experiment import Interrupted
-from polyfed.studies.finished_runs import Journal
+from polyfed.studies.finished_runs import FinishedRuns
 
 T = TypeVar("T")
 R = TypeVar("R", bound=Hashable)
 JOURNAL = "runs.jsonl"
-_open: Journal | None = None
+_open: FinishedRuns | None = None
 
 
 class Stopped(Interrupted):
@@ -81,7 +80,7 @@ def keeping(place: Path, resume: bool = False, overwrite: bool = False) -> Itera
         raise PolyfedError(f"{place}: a reproduction was stopped here; use --resume, --overwrite or another --out")
     if not resume:
         shutil.rmtree(place, ignore_errors=True)
-    _open = Journal(place / JOURNAL, resume)
+    _open = FinishedRuns(place / JOURNAL, resume)
     try:
         yield
     except (KeyboardInterrupt, Interrupted):

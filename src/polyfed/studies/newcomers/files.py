@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
-from typing import Any
 
 from polyfed import data
 from polyfed.core.errors import PolyfedError
 from polyfed.data import Federation
 from polyfed.data.formats.tables import from_dataframe, read_table
 from polyfed.studies.newcomers.trained import FOLDER
+from polyfed.studies.run_directory import JsonObject
 
 TABLES = {".csv": "csv", ".parquet": "parquet"}
 SHARED = ("client", "target", "features", "validation", "test", "seed")
@@ -20,7 +20,7 @@ SHARED = ("client", "target", "features", "validation", "test", "seed")
 def read_newcomers(
     path: Path, run: Path, *, clients: list[str] | None = None, target: str | None = None, by: str | None = None
 ) -> Federation:
-    """The newcomers of a file; columns that are not named here are called as in the run's own data.
+    """The newcomers of a file. Columns that are not named here have the names that they have in the run's own data.
 
     A table without a client column is one newcomer, named after the file.
     """
@@ -29,20 +29,21 @@ def read_newcomers(
     if path.suffix == ".toml":
         from polyfed.studies.config import read_config
 
-        found = read_config(path, data_only=True).federation
+        newcomers = read_config(path, data_only=True).federation
     elif path.suffix == ".safetensors":
-        found = Federation.load(path)
+        newcomers = Federation.load(path)
     elif path.suffix == ".npz":
-        given = {"target": target, "client": by}
-        found = data.load("npz", path=str(path), **{key: name for key, name in given.items() if name is not None})
+        columns = {"target": target, "client": by}
+        named = {key: column for key, column in columns.items() if column is not None}
+        newcomers = data.load("npz", path=str(path), **named)
     elif path.suffix in TABLES:
-        found = _table(path, run, target, by)
+        newcomers = _table(path, run, target, by)
     else:
         known = ".toml (a config with [data]), .csv, .parquet, .npz or .safetensors (a saved federation)"
         raise PolyfedError(f"{path}: cannot tell what this is, expected {known}")
     if not clients:
-        return found if isinstance(found, Federation) else found.select(range(len(found)))
-    return found.select([found.index(client) for client in clients])
+        return newcomers if isinstance(newcomers, Federation) else newcomers.select(range(len(newcomers)))
+    return newcomers.select([newcomers.index(client) for client in clients])
 
 
 def _table(path: Path, run: Path, target: str | None, by: str | None) -> Federation:
@@ -59,8 +60,8 @@ def _table(path: Path, run: Path, target: str | None, by: str | None) -> Federat
     return from_dataframe(Federation, frame, client=column, origin=f"{path}: ", **options)
 
 
-def _run_columns(run: Path) -> dict[str, Any]:
-    """What the run's own [data] says of its tables."""
+def _run_columns(run: Path) -> JsonObject:
+    """What the run's own [data] says about its tables."""
     config = run / "config.toml"
     if not config.is_file() or not (run / FOLDER).is_dir():
         return {}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -13,13 +12,14 @@ from polyfed.core.errors import PolyfedError
 from polyfed.data import Federation, Population, Split
 from polyfed.data.split import PARTS
 from polyfed.problem.losses import get_loss
+from polyfed.studies.run_directory import JsonObject
 
 KINDS = {"u": "bytes", "i": "whole numbers", "f": "real numbers"}
 
 
 @dataclass(frozen=True)
 class DataKind:
-    """What a run's data looked like: one example, one target, and which labels there are."""
+    """What a run's data looks like: one example, one target, and which labels there are."""
 
     features: tuple[int, ...]
     kind: str
@@ -47,10 +47,9 @@ class DataKind:
         )
 
     @classmethod
-    def from_json(cls, found: dict[str, Any]) -> DataKind:
-        plain: dict[str, Any] = {
-            key: tuple(value) if isinstance(value, list) else value for key, value in found.items()
-        }
+    def from_json(cls, fields: JsonObject) -> DataKind:
+        """The way back from `dataclasses.asdict` and JSON, which knows lists only."""
+        plain: JsonObject = {key: tuple(value) if isinstance(value, list) else value for key, value in fields.items()}
         return cls(**plain)
 
 
@@ -69,9 +68,9 @@ def fitted(newcomers: Federation, run: DataKind, loss: str) -> Federation:
 
 
 def _features(newcomers: Federation, run: DataKind) -> Callable[[np.ndarray], np.ndarray]:
-    found = tuple(newcomers.feature_shape)
-    if found != run.features:
-        raise PolyfedError(f"the newcomers' rows have shape {found}, expected {run.features} as in the run")
+    shape = tuple(newcomers.feature_shape)
+    if shape != run.features:
+        raise PolyfedError(f"the newcomers' rows have shape {shape}, expected {run.features} as in the run")
     kind = KINDS[newcomers.train.x.dtype.kind]
     if kind != run.kind and (kind, run.kind) != ("whole numbers", "real numbers"):
         raise PolyfedError(f"the newcomers' features are {kind}, expected {run.kind} as in the run")
@@ -106,11 +105,11 @@ def _binary(newcomers: Federation, run: DataKind) -> Callable[[np.ndarray], np.n
 
 
 def _real(newcomers: Federation, run: DataKind) -> Callable[[np.ndarray], np.ndarray]:
-    found = tuple(newcomers.train.y.shape[1:])
+    shape = tuple(newcomers.train.y.shape[1:])
     if newcomers.label_names is not None:
         raise PolyfedError("the newcomers' targets are text, expected numbers as in the run")
-    if found != run.targets:
-        raise PolyfedError(f"the newcomers' targets have shape {found}, expected {run.targets} as in the run")
+    if shape != run.targets:
+        raise PolyfedError(f"the newcomers' targets have shape {shape}, expected {run.targets} as in the run")
     return lambda y: y.astype(np.float64) if y.dtype.kind != "f" else y
 
 
@@ -129,7 +128,7 @@ def _named(newcomers: Federation, run: DataKind) -> np.ndarray | None:
     return np.array([theirs.index(name) for name in mine])
 
 
-def _refuse_label(newcomers: Federation, wrong: Callable[[np.ndarray], Any], wanted: str) -> None:
+def _refuse_label(newcomers: Federation, wrong: Callable[[np.ndarray], np.ndarray], wanted: str) -> None:
     for part in PARTS:
         split = newcomers.split(part)
         for row in np.flatnonzero(wrong(split.y))[:1]:
@@ -139,8 +138,8 @@ def _refuse_label(newcomers: Federation, wrong: Callable[[np.ndarray], Any], wan
 
 def _signs(federation: Federation | Population) -> tuple[float, float]:
     """The labels that the logistic loss reads as -1 and +1."""
-    found = federation.label_values()
-    values = [float(v) for v in (federation.some_targets if found is None else found)]
+    labels = federation.label_values()
+    values = [float(label) for label in (federation.some_targets if labels is None else labels)]
     if set(values) <= {-1, 1}:
         return -1.0, 1.0
     if set(values) <= {0, 1} or federation.classes == 2:

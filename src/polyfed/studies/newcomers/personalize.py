@@ -1,4 +1,4 @@
-"""One call: a finished run and the data of clients that it never saw give each of them a model."""
+"""One call: from a finished run and the data of clients that it never saw, a model for each of them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
+from numpy.typing import ArrayLike
 
 from polyfed.algorithms.contract import Algorithm, global_model
 from polyfed.algorithms.shared.local_work import work_of
 from polyfed.core.errors import PolyfedError
 from polyfed.core.files import slug, write_csv
+from polyfed.core.trees import Tree
 from polyfed.data import Federation
 from polyfed.engine.checkpoint.tensors import save_tree
 from polyfed.engine.measure import FineTune
@@ -30,6 +32,9 @@ from polyfed.studies.newcomers.fitting import fitted
 if TYPE_CHECKING:
     import pandas as pd
 
+Rows = tuple[ArrayLike, ArrayLike]
+"""X and y."""
+
 
 @dataclass(frozen=True)
 class Newcomers:
@@ -37,12 +42,12 @@ class Newcomers:
 
     problem: Problem
     """The newcomers' own data under the run's model and loss."""
-    params: Any
+    params: Tree
     """Their models, a leading client axis on each array."""
     metrics: Metrics
     """{model: {split: {metric: one value per newcomer}}} of "personal" and, where there is one, "global"."""
     split: str | None
-    """The split that no model has seen: "test", else "validation"; None where nothing is held out."""
+    """The split that no model was fitted to: "test", else "validation"; None where nothing is held out."""
 
     @property
     def clients(self) -> Sequence[str]:
@@ -53,24 +58,24 @@ class Newcomers:
         """ "accuracy" or "error", by the loss."""
         return self.problem.loss.metric_name
 
-    def personal(self, client: str | int) -> Any:
+    def personal(self, client: str | int) -> Tree:
         """The model of one newcomer."""
         index = client if isinstance(client, int) else self.problem.federation.index(client)
         return jax.tree.map(lambda leaf: leaf[index], self.params)
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """A row per newcomer, on its held-out rows: how the global model does, and how its own."""
+        """A row per newcomer: how the global model and its own do on its held-out rows."""
         federation = self.problem.federation
         sizes = np.zeros(len(federation), int) if self.split is None else federation.split(self.split).sizes
-        found = []
+        rows: list[dict[str, Any]] = []
         for index, client in enumerate(self.clients):
-            row: dict[str, Any] = {"client": client, "train_rows": int(federation.train.sizes[index])}
+            row = {"client": client, "train_rows": int(federation.train.sizes[index])}
             row |= {"split": self.split, "rows": int(sizes[index])}
             for name in (self.metric, "loss"):
                 row |= {f"{model}_{name}": self._value(model, name, index) for model in ("global", "personal")}
-            found.append(row)
-        return found
+            rows.append(row)
+        return rows
 
     @property
     def table(self) -> pd.DataFrame:
@@ -94,12 +99,12 @@ class Newcomers:
         rows = evaluate.client_rows(self.problem, self.metrics, None)
         for index, row in enumerate(rows):
             del row["own_share"], row["server_weight"]
-            name = slug(row["client"])
+            name = slug(self.clients[index])
             while name in taken:
                 name += "-x"
             taken.add(name)
-            row["model"] = f"models/{name}.safetensors"
-            save_tree(folder / row["model"], self.personal(index))
+            row["model"] = file = f"models/{name}.safetensors"
+            save_tree(folder / file, self.personal(index))
         write_csv(folder / "newcomers.csv", rows)
         return folder
 
@@ -112,7 +117,7 @@ class Newcomers:
 
 def personalize(
     run: str | Path | Result | runs.Trained,
-    data: Federation | tuple[Any, Any] | Mapping[str, Any],
+    data: Federation | Rows | Mapping[str, Rows | Mapping[str, Rows]],
     *,
     steps: int | None = None,
     finetune: FineTune | None = None,
@@ -120,11 +125,11 @@ def personalize(
     test: float = 0.2,
     seed: int | None = None,
 ) -> Newcomers:
-    """Give each client that was not there a model of its own, by the method's rule for newcomers.
+    """Give each client that joins after training a model of its own, by the method's rule for newcomers.
 
-    `run`: a run directory, or what `simulate` gave back. Nothing of it changes.
-    `data`: a federation, one client's (X, y), or a mapping of names to such pairs, of which `validation` and `test` are
-    the shares that are held out. A model is fitted to training rows alone.
+    `run`: a run directory, or what `simulate` returned. It is not changed.
+    `data`: a federation, one client's (X, y), or a mapping of names to such pairs, whose shares `validation` and `test`
+    are held out. A model is fitted to training rows only.
     `steps`: local steps, by default what the method's rule says.
     `finetune`: instead of the method's rule, fine-tune the global model; a run whose clients deploy fine-tuned models
     does so anyway.
@@ -150,28 +155,29 @@ def personalize(
 
 def _known(run: str | Path | Result | runs.Trained, finetune: FineTune | None) -> runs.Trained:
     if isinstance(run, str | Path):
-        found = runs.read(run)
+        known = runs.read(run)
     elif isinstance(run, Result):
         if run.diverged:
             raise PolyfedError("this run diverged, so that it has no model to start from")
-        found = runs.Trained.of(run.simulation)
+        known = runs.Trained.of(run.simulation)
     elif isinstance(run, runs.Trained):
-        found = run
+        known = run
     else:
         raise PolyfedError(f"run must be a run directory or a Result, found {type(run).__name__}")
     if finetune is not None:
-        if global_model(found.server) is None:
-            raise PolyfedError(f"{found.method.name} has no global model to fine-tune")
-        found = dataclasses.replace(found, finetune=finetune)
-    return found
+        if global_model(known.server) is None:
+            raise PolyfedError(f"{known.method.name} has no global model to fine-tune")
+        known = dataclasses.replace(known, finetune=finetune)
+    return known
 
 
-def _federation(data: Any, validation: float, test: float) -> Federation:
+def _federation(
+    data: Federation | Rows | Mapping[str, Rows | Mapping[str, Rows]], validation: float, test: float
+) -> Federation:
     if isinstance(data, Federation):
         return data
-    if isinstance(data, tuple) and len(data) == 2:
-        data = {"newcomer": data}
-    return Federation.from_arrays(data, validation=validation, test=test)
+    clients = {"newcomer": data} if isinstance(data, tuple) and len(data) == 2 else data
+    return Federation.from_arrays(clients, validation=validation, test=test)
 
 
 def _check_steps(steps: int | None) -> None:
@@ -186,7 +192,7 @@ def _work(method: Algorithm, finetune: FineTune | None, steps: int) -> Batching:
 
 
 def _held_out(known: runs.Trained, problem: Problem) -> str | None:
-    """What was kept from the newcomers' models; validation rows are not where the method learns from them."""
+    """The split that no newcomer's model has seen; not the validation rows if the method learns from them."""
     federation = problem.federation
     if federation.test.rows:
         return "test"

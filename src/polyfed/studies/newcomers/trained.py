@@ -1,10 +1,11 @@
-"""What a newcomer needs of a run: the resolved method, the server's state, the model, and what the data looked like."""
+"""What a newcomer needs of a run: the resolved method, the server's state, the model, and what its data looks like."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import jax
 import numpy as np
 from safetensors import SafetensorError
 
-from polyfed.algorithms.contract import Algorithm, get_algorithm
+from polyfed.algorithms.contract import Algorithm, Server, get_algorithm
 from polyfed.compress.compressors import COMPRESSORS
 from polyfed.core.errors import PolyfedError
 from polyfed.core.files import write_text
@@ -24,11 +25,14 @@ from polyfed.engine.simulation import Simulation, as_traced
 from polyfed.models import MODELS, Model
 from polyfed.problem.problem import DType, precision
 from polyfed.studies.newcomers.fitting import DataKind
-from polyfed.studies.run_directory import find_runs, read_run
+from polyfed.studies.run_directory import JsonObject, find_runs, read_run
 
 FORMAT = 1
 FOLDER = "server"
-PARTS: dict[str, Any] = {kind.__name__: kind for kind in (Decay, Inverse, InverseStep, *COMPRESSORS.values())}
+PARTS: dict[str, Callable[..., object]] = {
+    kind.__name__: kind for kind in (Decay, Inverse, InverseStep, *COMPRESSORS.values())
+}
+"""What a hyper-parameter may be made of, by name."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +40,7 @@ class Trained:
     """A run as a newcomer meets it."""
 
     method: Algorithm
-    server: Any
+    server: Server
     model: Model
     loss: str
     l2: float
@@ -84,7 +88,7 @@ def save(folder: Path, trained: Trained) -> None:
 
 
 def read(path: str | Path) -> Trained:
-    """The run that a directory keeps, or a sentence on why nobody can join it."""
+    """The run of a directory, or an error that says why nobody can join it."""
     path = Path(path)
     runs = find_runs(path) if path.is_dir() and not (path / "config.toml").is_file() else [path]
     if len(runs) > 1 or runs[0] != path:
@@ -102,8 +106,8 @@ def read(path: str | Path) -> Trained:
         raise PolyfedError(f"{path / FOLDER}: cannot be read: {error}") from None
 
 
-def restored(folder: Path, section: dict[str, Any]) -> Trained:
-    """What `save` wrote, with the run's section [problem]."""
+def restored(folder: Path, section: JsonObject) -> Trained:
+    """Read what `save` wrote; `section` is [problem] of the run's config."""
     about = json.loads((folder / "method.json").read_text())
     if about["format"] != FORMAT:
         raise PolyfedError(f"{folder}: format {about['format']!r}, this version reads {FORMAT}")
@@ -122,7 +126,7 @@ def restored(folder: Path, section: dict[str, Any]) -> Trained:
     return Trained(method, server, model, loss, l2, data, about["round"], about["seed"], about["dtype"], finetune)
 
 
-def to_json(value: Any) -> Any:
+def to_json(value: object) -> Any:
     """A hyper-parameter as JSON: schedules, compressors and arrays say what they are."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {"kind": type(value).__name__, **{name: to_json(inner) for name, inner in vars(value).items()}}
@@ -133,7 +137,8 @@ def to_json(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def from_json(value: Any) -> Any:
+def from_json(value: object) -> Any:
+    """The way back from `to_json`."""
     if isinstance(value, list):
         return tuple(value)
     if not isinstance(value, dict) or "kind" not in value:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import jax
 import numpy as np
@@ -45,13 +45,13 @@ class Plan:
     predictions: list[Prediction]
     regime: Regime
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         return asdict(self)
 
 
 def plan(
     problem: Problem,
-    alpha: Any = 0.5,
+    alpha: float | str | Sequence[float] | np.ndarray = 0.5,
     target: float = 1e-6,
     measure: bool = False,
     *,
@@ -59,7 +59,7 @@ def plan(
     rounds: int = 20,
     batch: int = 20,
 ) -> Plan:
-    """FLIX Sec. 3.1, the rates of Theorems 2, 5 (FLIX) and 1 (Scafflix), and PLSGD's Table 1, with the own constants.
+    """FLIX Sec. 3.1, the rates of Theorems 2, 5 (FLIX) and 1 (Scafflix), and PLSGD's Table 1, for this problem.
 
     `target` is f - f*. Gradient descent starts from the one-shot average, the others from zero. With `measure`, each
     method is also run in float64 until it reaches the target. The regime is that of `rounds` rounds of `local_steps`
@@ -77,11 +77,8 @@ def plan(
     own = as_rows(problem.local_models().params)
     spread = theory.spread(own, theory.one_shot_weights(L, weights))
     methods = [_gradient_descent, _diana, _scafflix]
-    predictions = [method(problem, weights, own, target) for method in methods]
-    if measure:
-        predictions = [_measured(problem, weights, target, row, made) for row, made in predictions]
-    else:
-        predictions = [row for row, _ in predictions]
+    rows = [method(problem, weights, own, target) for method in methods]
+    predictions = [_measured(problem, target, row, method) if measure else row for row, method in rows]
     table = theory.budget_table(target, L, mu, spread.variance, list(BUDGETS))
     return Plan(
         target,
@@ -129,14 +126,19 @@ def _diana(problem: Problem, alpha: np.ndarray, own: np.ndarray, target: float) 
 
 
 def _scafflix(problem: Problem, alpha: np.ndarray, own: np.ndarray, target: float) -> Row:
-    some = alpha > 0  # the others take no part
-    L, mu = problem.constants.smoothness[some], problem.constants.convexity[some]
+    active = alpha > 0  # the others take no part
+    L, mu = problem.constants.smoothness[active], problem.constants.convexity[active]
     solution, gradients = _solution(problem, alpha)
     gamma = theory.scafflix_stepsizes(L, mu)
     p = SKIP * theory.scafflix_probability(gamma, mu)
-    weight, local = alpha[some, None], own[some]
+    weight, local = alpha[active, None], own[active]
     start = theory.scafflix_lyapunov(
-        (1 - weight) * local, weight * solution + (1 - weight) * local, np.zeros_like(local), gradients[some], gamma, p
+        (1 - weight) * local,
+        weight * solution + (1 - weight) * local,
+        np.zeros_like(local),
+        gradients[active],
+        gamma,
+        p,
     )
     goal = theory.scafflix_accuracy(target, L, gamma)
     rounds = theory.scafflix_rounds(goal, float(start), gamma, mu, p)
@@ -144,7 +146,7 @@ def _scafflix(problem: Problem, alpha: np.ndarray, own: np.ndarray, target: floa
     return Prediction(f"Scafflix (p = {p:.2g})", rounds, rounds * _active(alpha) * 64 * (own.shape[1] + 1)), method
 
 
-def _measured(problem: Problem, alpha: np.ndarray, target: float, row: Prediction, method: Algorithm) -> Prediction:
+def _measured(problem: Problem, target: float, row: Prediction, method: Algorithm) -> Prediction:
     """The first evaluated round at which the gap is under the target, and the bits until then."""
     rounds = int(min(LONGEST, np.ceil(row.rounds) + 1))
     every = max(1, rounds // 400)

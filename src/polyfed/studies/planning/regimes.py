@@ -1,16 +1,20 @@
-"""Going alone, a shared and a personal part, or one model for all: by PLSGD's Table 1, and by short runs."""
+"""Which regime a federation lies in: every client alone, a shared and a personal part, or one model for all.
+
+PLSGD's Table 1 says which has the least bound; short runs say which ends nearest.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import jax
 import numpy as np
 
 from polyfed import algorithms, theory
 from polyfed.algorithms.contract import Algorithm
+from polyfed.core.trees import Tree
 from polyfed.engine.simulation import Simulation
 from polyfed.problem.batch_constants import gradient_variances
 from polyfed.problem.problem import Problem
@@ -24,7 +28,7 @@ SEEDS = 3
 
 @dataclass(frozen=True)
 class Way:
-    """One method: the total of its row of Table 1 (None: the theorem does not cover it), and what a run reached."""
+    """One method: the total of its row in Table 1 (None: the theorem does not cover it), and what a run reached."""
 
     regime: Name
     method: str
@@ -55,13 +59,13 @@ class Regime:
 def regime(problem: Problem, local_steps: int = 10, rounds: int = 20, batch: int = 20, measure: bool = False) -> Regime:
     """The regime with the least bound; with `measure`, also the one with the least distance in short runs.
 
-    Table 1 leaves out numerical constants, so that only large differences between its rows mean anything.
+    Table 1 leaves out numerical constants, so only large differences between its rows mean anything.
     """
-    own, found = _own_models(problem), federated(problem, local_steps, rounds, batch)
-    window = theory.plsgd_window(found.clients, local_steps, rounds)
+    own, constants = _own_models(problem), federated(problem, local_steps, rounds, batch)
+    window = theory.plsgd_window(constants.clients, local_steps, rounds)
     ways = []
-    for name, (kind, row, options) in _ways(found.L, local_steps, batch).items():
-        bound = None if name == "PLSGD (16)" and found.kappa not in window else float(row(found).total)
+    for name, (kind, row, options) in _ways(constants.L, local_steps, batch).items():
+        bound = None if name == "PLSGD (16)" and constants.kappa not in window else float(row(constants).total)
         reached = _shortest(problem, own, options, rounds) if measure else None
         ways.append(Way(kind, name, bound, reached))
     bounds = {way: way.bound for way in ways if way.bound is not None}
@@ -74,20 +78,20 @@ def regime(problem: Problem, local_steps: int = 10, rounds: int = 20, batch: int
         min(runs, key=lambda way: runs[way]).regime if runs else None,
         (float(window.low), float(window.high)),
         {
-            "condition_number": found.kappa,
-            "optima_radius": found.radius,
-            "gradient_noise": found.noise,
-            "optima_spread": found.heterogeneity / found.L,
+            "condition_number": constants.kappa,
+            "optima_radius": constants.radius,
+            "gradient_noise": constants.noise,
+            "optima_spread": constants.heterogeneity / constants.L,
         },
         ways,
     )
 
 
 def federated(problem: Problem, local_steps: int, rounds: int, batch: int) -> Federated:
-    """The constants of a problem with linear model and ridge: L, mu, B and zeta* exactly.
+    """The constants of a problem with linear model and ridge: L, mu, B and zeta* exactly, sigma as an estimate.
 
-    sigma is the largest that was found at the start, the common optimum and the client's own: an estimate from below,
-    since the assumption is about every point.
+    sigma is the largest noise at the start, at the common optimum, and at the client's own. The assumption is about
+    every point, so the true one may be larger.
     """
     own, L = _own_models(problem), float(np.max(problem.constants.smoothness))
     common = problem.solve(1.0).params
@@ -146,6 +150,6 @@ def _own_models(problem: Problem) -> np.ndarray:
     return as_rows(problem.local_models().params)
 
 
-def as_rows(params: Any) -> np.ndarray:
+def as_rows(params: Tree) -> np.ndarray:
     """Parameters with a leading axis as the rows of a matrix."""
     return np.concatenate([np.asarray(leaf).reshape(len(leaf), -1) for leaf in jax.tree.leaves(params)], axis=1)

@@ -17,15 +17,14 @@ import numpy as np
 
 from polyfed.algorithms import Local
 from polyfed.algorithms.contract import Algorithm, get_algorithm
-from polyfed.core.errors import PolyfedError
+from polyfed.core.errors import Interrupted, PolyfedError
 from polyfed.core.precision import Compute
 from polyfed.data import Federation
 from polyfed.engine.simulate import run_identity, simulate
 from polyfed.engine.simulation import Simulation
 from polyfed.problem.problem import DType, Init, Problem
 from polyfed.studies.config import Config, Method, hyper_parameter, read_config
-from polyfed.studies.experiment import Interrupted
-from polyfed.studies.finished_runs import Journal
+from polyfed.studies.finished_runs import FinishedRuns
 from polyfed.studies.run_settings import RunSettings
 from polyfed.studies.search_space import TunePlan, tune_plan
 from polyfed.studies.tuning.outcome import Trial, Tuning
@@ -94,7 +93,7 @@ def search_all(config: Config, plan: TunePlan, folder: Path | None, resume: bool
     if folder is not None:
         for name in ("tuning.csv", "best.toml"):  # of an earlier search
             (folder / name).unlink(missing_ok=True)
-    journal = Journal(None if folder is None else folder / JOURNAL, resume)
+    journal = FinishedRuns(None if folder is None else folder / JOURNAL, resume)
     bench = Bench(config, plan, problem, journal, seeds)
     total = sum(map(len, candidates.values()))
     trials: list[Trial] = []
@@ -128,7 +127,7 @@ class Bench:
     config: Config
     plan: TunePlan
     problem: Problem
-    journal: Journal
+    journal: FinishedRuns
     seeds: list[int]
     """of the runs of every candidate"""
 

@@ -1,20 +1,17 @@
-"""`polyfed tune` through its real entry point."""
+"""`polyfed tune`."""
 
 from __future__ import annotations
 
 import csv
 import json
-import os
 import signal
-import subprocess
-import sys
 import time
 import tomllib
 from pathlib import Path
 
 import pytest
 
-from tests.cli.test_cli import COMPARE, polyfed
+from tests.cli.command import COMPARE, polyfed, polyfed_process, start_polyfed
 
 TUNE = (
     COMPARE.replace("seeds = [0, 1]", "seeds = [1]")
@@ -72,21 +69,20 @@ def test_tune_writes_all_candidates_and_a_config_that_compare_runs(config: Path,
 
 def test_ctrl_c_keeps_what_was_done_and_resume_ends_with_the_same_table(config: Path, tmp_path: Path) -> None:
     long = ["--set", "tune.rounds=3000", "--set", "tune.budget=4"]
-    polyfed("tune", "three.toml", "-q", "--out", "whole", *long, cwd=tmp_path)
-    command = [sys.executable, "-m", "polyfed", "tune", "three.toml", "-q", "--out", "cut", *long]
-    process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, env={**os.environ})
-    journal = tmp_path / "cut/candidates.jsonl"
-    deadline = time.monotonic() + 120
-    while not (journal.exists() and journal.read_text().count("\n") >= 2) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    process.send_signal(signal.SIGINT)
-    message = process.communicate(timeout=60)[1]
+    polyfed_process("tune", "three.toml", "-q", "--out", "whole", *long, cwd=tmp_path)
+    with start_polyfed("tune", "three.toml", "-q", "--out", "cut", *long, cwd=tmp_path) as process:
+        journal = tmp_path / "cut/candidates.jsonl"
+        deadline = time.monotonic() + 120
+        while not (journal.exists() and journal.read_text().count("\n") >= 2) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        message = process.communicate(timeout=60)[1]
     if process.returncode == 130:  # on a fast machine the search may have ended first
         assert "candidates; --resume goes on from there" in " ".join(message.split())
         assert not (tmp_path / "cut/best.toml").exists()
     kept = journal.read_text().count("\n")
     assert kept >= 2
-    polyfed("tune", "three.toml", "-q", "--out", "cut", "--resume", *long, cwd=tmp_path)
+    polyfed_process("tune", "three.toml", "-q", "--out", "cut", "--resume", *long, cwd=tmp_path)
     assert candidates(tmp_path / "cut") == candidates(tmp_path / "whole")
     assert (tmp_path / "cut/best.toml").read_text() == (tmp_path / "whole/best.toml").read_text()
 

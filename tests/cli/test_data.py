@@ -1,4 +1,4 @@
-"""`polyfed data list`, `info` and `fetch` through the real entry point."""
+"""`polyfed data list`, `info` and `fetch`."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ import functools
 import gzip
 import hashlib
 import json
-import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -18,29 +16,28 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli import command
+
 DATA = '[data]\nsource = "digits"\nclients = 3\n'
 
 
-def command(*arguments: str, cwd: Path) -> tuple[list[str], dict]:
-    folders = {"POLYFED_DATA": str(cwd / "data"), "no_proxy": "127.0.0.1", "COLUMNS": "200"}
-    return [sys.executable, "-m", "polyfed", *arguments], {"cwd": cwd, "env": {**os.environ, **folders}, "text": True}
-
-
-def polyfed(*arguments: str, cwd: Path, code: int = 0) -> subprocess.CompletedProcess[str]:
-    line, options = command(*arguments, cwd=cwd)
-    done = subprocess.run(line, capture_output=True, timeout=120, **options)
-    assert done.returncode == code, done.stdout + done.stderr
+def polyfed(*arguments: str, cwd: Path, check: int = 0) -> subprocess.CompletedProcess[str]:
+    done = command.polyfed(*arguments, cwd=cwd, check=check, **variables(cwd))
     assert "Traceback" not in done.stderr
     return done
 
 
+def variables(folder: Path) -> dict[str, str]:
+    return {"POLYFED_DATA": str(folder / "data"), "no_proxy": "127.0.0.1", "COLUMNS": "200"}
+
+
 @pytest.fixture
-def mirror(tmp_path) -> Iterator[str]:
+def mirror(tmp_path: Path) -> Iterator[str]:
     """A server of the folder `mirror`."""
     (tmp_path / "mirror").mkdir()
 
     class Quiet(SimpleHTTPRequestHandler):
-        def log_message(self, *_: object) -> None:
+        def log_message(self, format: str, *args: object) -> None:
             pass
 
     http = ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(tmp_path / "mirror")))
@@ -50,7 +47,7 @@ def mirror(tmp_path) -> Iterator[str]:
     http.server_close()
 
 
-def test_the_list_says_what_is_there_what_it_takes_and_the_licence(tmp_path):
+def test_the_list_says_what_is_there_what_it_takes_and_the_licence(tmp_path: Path) -> None:
     (tmp_path / "data" / "femnist" / "train").mkdir(parents=True)
     (tmp_path / "data" / "femnist" / "train" / "a.json").touch()
     lines = polyfed("data", "list", cwd=tmp_path).stdout.splitlines()
@@ -66,7 +63,7 @@ def test_the_list_says_what_is_there_what_it_takes_and_the_licence(tmp_path):
     assert set(listing["csv"]) >= {"what", "state", "licence"}
 
 
-def test_fetch_brings_a_file_from_a_mirror_and_says_its_checksum(tmp_path, mirror):
+def test_fetch_brings_a_file_from_a_mirror_and_says_its_checksum(tmp_path: Path, mirror: str) -> None:
     content = b"+1 3:1 7:1\n-1 2:1\n"
     (tmp_path / "mirror" / "a6a").write_bytes(content)
     done = polyfed("data", "fetch", "a6a", "--from", mirror, cwd=tmp_path)
@@ -80,18 +77,18 @@ def test_fetch_brings_a_file_from_a_mirror_and_says_its_checksum(tmp_path, mirro
     assert "2 clients" in polyfed("data", "info", "a6a.toml", cwd=tmp_path).stdout
 
 
-def test_fetch_refuses_without_a_traceback(tmp_path, mirror):
-    assert "did you mean 'mnist'" in polyfed("data", "fetch", "mnst", cwd=tmp_path, code=2).stderr
-    assert "preprocess.sh" in polyfed("data", "fetch", "femnist", cwd=tmp_path, code=2).stderr
-    missing = polyfed("data", "fetch", "a9a", "--from", mirror, cwd=tmp_path, code=2)
+def test_fetch_refuses_without_a_traceback(tmp_path: Path, mirror: str) -> None:
+    assert "did you mean 'mnist'" in polyfed("data", "fetch", "mnst", cwd=tmp_path, check=2).stderr
+    assert "preprocess.sh" in polyfed("data", "fetch", "femnist", cwd=tmp_path, check=2).stderr
+    missing = polyfed("data", "fetch", "a9a", "--from", mirror, cwd=tmp_path, check=2)
     assert "the server says 404" in missing.stderr
     (tmp_path / "mirror" / "a9a").write_text("wrong")
-    wrong = polyfed("data", "fetch", "a9a", "--from", mirror, cwd=tmp_path, code=2)
+    wrong = polyfed("data", "fetch", "a9a", "--from", mirror, cwd=tmp_path, check=2)
     assert "a file of 5 bytes, where the published one has 2,329,875" in wrong.stderr
     assert not (tmp_path / "data" / "libsvm" / "a9a").exists()
 
 
-def test_ctrl_c_keeps_what_came(tmp_path):
+def test_ctrl_c_keeps_what_came(tmp_path: Path) -> None:
     held = threading.Event()
 
     class Slow(BaseHTTPRequestHandler):
@@ -103,14 +100,14 @@ def test_ctrl_c_keeps_what_came(tmp_path):
             self.wfile.flush()
             held.wait(60)
 
-        def log_message(self, *_: object) -> None:
+        def log_message(self, format: str, *args: object) -> None:
             pass
 
     http = ThreadingHTTPServer(("127.0.0.1", 0), Slow)
     threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
     base = f"http://127.0.0.1:{http.server_port}"
-    line, options = command("data", "fetch", "a9a", "--from", base, cwd=tmp_path)
-    process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)
+    arguments = ("data", "fetch", "a9a", "--from", base)
+    process = command.start_polyfed(*arguments, cwd=tmp_path, **variables(tmp_path))
     part = tmp_path / "data" / "libsvm" / "a9a.part"
     try:
         for _ in range(600):
@@ -132,24 +129,29 @@ def test_ctrl_c_keeps_what_came(tmp_path):
     assert part.stat().st_size > 0
 
 
-def test_info_draws_a_picture_and_refuses_what_is_none(tmp_path):
+def test_info_needs_no_algorithm(tmp_path: Path) -> None:
+    (tmp_path / "data.toml").write_text(DATA)
+    assert "3 clients" in polyfed("data", "info", "data.toml", cwd=tmp_path).stdout
+
+
+def test_info_draws_a_picture_and_refuses_what_is_none(tmp_path: Path) -> None:
     (tmp_path / "data.toml").write_text(DATA)
     done = polyfed("data", "info", "data.toml", "--picture", "labels.svg", cwd=tmp_path)
     assert "picture: labels.svg" in done.stdout
     assert (tmp_path / "labels.svg").read_text().rstrip().endswith("</svg>")
     assert (
         "a picture ends in .svg"
-        in polyfed("data", "info", "data.toml", "--picture", "labels.gif", cwd=tmp_path, code=2).stderr
+        in polyfed("data", "info", "data.toml", "--picture", "labels.gif", cwd=tmp_path, check=2).stderr
     )
 
 
-def test_a_damaged_file_ends_with_one_sentence(tmp_path):
+def test_a_damaged_file_ends_with_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "m.toml").write_text('[data]\nsource = "mnist"\n')
-    absent = polyfed("data", "info", "m.toml", cwd=tmp_path, code=2).stderr
+    absent = polyfed("data", "info", "m.toml", cwd=tmp_path, check=2).stderr
     assert "no such file; `polyfed data fetch mnist` gets it" in absent
     folder = tmp_path / "data" / "mnist"
     folder.mkdir(parents=True)
     for name in ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1"):
         (folder / f"{name}-ubyte.gz").write_bytes(gzip.compress(b"\0\0\x08\x03" + b"\0" * 100)[:-9])
-    damaged = polyfed("data", "info", "m.toml", cwd=tmp_path, code=2).stderr
+    damaged = polyfed("data", "info", "m.toml", cwd=tmp_path, check=2).stderr
     assert "train-images-idx3-ubyte.gz: a damaged or incomplete gzip file" in " ".join(damaged.split())

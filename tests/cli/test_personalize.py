@@ -1,4 +1,4 @@
-"""`polyfed personalize` through its real entry point."""
+"""`polyfed personalize`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from safetensors.numpy import load_file
 
 import polyfed as pf
-from tests.cli.test_cli import CONFIG, polyfed
+from tests.cli.command import CONFIG, polyfed
 
 LATE = CONFIG.replace("seed = 3", "seed = 4").replace("clients = 6", "clients = 2")
 
@@ -34,6 +34,7 @@ def test_newcomers_get_a_table_a_csv_and_a_model_each(place: Path) -> None:
         rows = list(csv.DictReader(file))
     assert [row["client"] for row in rows] == ["client-000", "client-001"]
     data = pf.data.load("synthetic", clients=2, sizes=40, seed=4)
+    assert isinstance(data, pf.Federation)
     expected = pf.personalize(place / "done", data)
     for row, found in zip(rows, expected.rows, strict=True):
         assert float(row["personal_test_accuracy"]) == pytest.approx(found["personal_accuracy"])

@@ -1,0 +1,23 @@
+"""`polyfed demo`: the config that it runs, and how; what a comparison writes is tested with `polyfed compare`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from polyfed.cli import demo
+from polyfed.cli.execution import Execution
+from polyfed.studies.config import Config
+from tests.cli.command import polyfed
+
+
+def test_the_demo_compares_six_methods_and_may_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[tuple[Config, Execution]] = []
+    monkeypatch.setattr(demo, "run_methods", lambda config, execution: calls.append((config, execution)))
+    shown = polyfed("demo", "--set", "run.rounds=7", cwd=tmp_path).stdout
+    assert shown.startswith("polyfed demo: 6 methods, 20 clients, embedded data\n")
+    [(config, execution)] = calls
+    assert [method.label for method in config.methods][:2] == ["Alone", "FedAvg"]
+    assert (config.run.rounds, config.run.seeds) == (7, (0, 1, 2))
+    assert execution == Execution(Path("runs/demo"), overwrite=True)
