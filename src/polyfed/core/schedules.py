@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 
@@ -39,7 +37,7 @@ class InverseStep:
 Schedule = float | Decay | Inverse | InverseStep
 
 
-def at(schedule: Any, round: jax.Array, step: Any = None) -> Any:
+def at(schedule: Schedule | jax.Array, round: jax.Array, step: jax.Array | None = None) -> float | jax.Array:
     """The schedule's value in this round (the first is 0) and, where the method counts them, step (the first is 1)."""
     if isinstance(schedule, InverseStep):
         assert step is not None, "checks.stepsize refuses it where steps are not counted"

@@ -1,4 +1,7 @@
-"""What the process sets up before JAX runs its first computation; importing polyfed does nothing of it."""
+"""What the process sets up before JAX runs its first computation; importing polyfed sets up nothing."""
+
+# jax.config has no types:
+# pyright: reportUnknownMemberType=false
 
 from __future__ import annotations
 
