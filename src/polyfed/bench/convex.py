@@ -11,7 +11,7 @@ import numpy as np
 
 import polyfed as pf
 from polyfed.algorithms.contract import Algorithm
-from polyfed.compress.compressors import RandK
+from polyfed.compress import RandK
 from polyfed.core.errors import PolyfedError
 from polyfed.engine.simulation import Simulation
 
