@@ -9,12 +9,11 @@ import jax
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
-from polyfed import theory
+from polyfed import compress, theory
 from polyfed.algorithms.contract import Total, Upload, algorithm
 from polyfed.algorithms.shared import checks, mixture
 from polyfed.algorithms.shared.mixture import Mixture, MixtureMethod
-from polyfed.compress import compressors as compress
-from polyfed.compress.compressors import Compressor, Sealed
+from polyfed.compress import Compressor, Sealed
 from polyfed.core import trees
 from polyfed.core.errors import PolyfedError
 from polyfed.core.trees import Tree
@@ -112,6 +111,7 @@ class DCGD(MixtureMethod):
         return Upload(message, bits=bits, silent=state.mixture.alpha == 0, sealed=sealed), state
 
     def update(self, server: CompressedServer, total: Total) -> CompressedServer:
+        assert self.lr is not None
         return CompressedServer(trees.descend(server.params, self.lr, total.mean))  # lines 6, 7
 
     def personal(self, server: CompressedServer, state: DcgdState) -> Tree:

@@ -9,13 +9,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from polyfed import theory
+from polyfed import compress, theory
 from polyfed.algorithms.contract import Total, Upload, algorithm
 from polyfed.algorithms.dcgd import compressed, sizes
 from polyfed.algorithms.shared import checks, mixture
 from polyfed.algorithms.shared.mixture import Mixture, MixtureMethod
-from polyfed.compress import compressors as compress
-from polyfed.compress.compressors import Compressor
+from polyfed.compress import Compressor
 from polyfed.core import trees
 from polyfed.core.errors import PolyfedError
 from polyfed.core.trees import Tree
@@ -148,6 +147,7 @@ class DIANA(MixtureMethod):
             ):  # in the first round every memory is still zero, and takes the gradient itself
                 beta = jnp.where(trees.squared_norm(server.memory) == 0, 1.0, beta)
             change = trees.scale(beta, mean.difference)
+        assert self.lr is not None
         return DianaServer(
             trees.descend(server.params, self.lr, step),  # line 9
             trees.add(server.memory, trees.scale(share, change)),  # line 10

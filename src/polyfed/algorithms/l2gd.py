@@ -77,6 +77,7 @@ class L2GD(Algorithm):
         locals_, _ = self._runs(f)
 
         def step(x: Tree, batch: Batch | None) -> Tree:
+            assert self.lr is not None
             return descend(x, self.lr, f.grad(x, batch))  # xi = 0
 
         x, steps = f.train(step, x, key, Batching(self.batch, 1, None, self.replace), count=locals_)

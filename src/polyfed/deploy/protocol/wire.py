@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from flwr.app import Array, ArrayRecord
 
-from polyfed.compress.compressors import Code, Sealed
+from polyfed.compress import Code, Sealed
 from polyfed.core.trees import Tree
 from polyfed.engine.checkpoint.tensors import named
 from polyfed.studies.newcomers.trained import from_json, to_json

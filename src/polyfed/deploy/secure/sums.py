@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from flwr.app import ConfigRecord, RecordDict
 
+from polyfed import compress
 from polyfed.algorithms.contract import Algorithm
-from polyfed.compress import compressors as compress
 from polyfed.core.errors import PolyfedError
 from polyfed.core.files import write_text
 from polyfed.deploy.protocol import wire

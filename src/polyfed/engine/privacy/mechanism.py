@@ -19,7 +19,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from polyfed.algorithms.contract import Algorithm, Total, Upload
-from polyfed.compress.compressors import Sealed
+from polyfed.compress import Sealed
 from polyfed.core import trees
 from polyfed.core.errors import PolyfedError, suggestion
 from polyfed.core.trees import Tree
