@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -17,10 +16,13 @@ def _inverse_size(federation: Federation | Population) -> np.ndarray:
     return np.median(sizes) / (np.median(sizes) + sizes)
 
 
-RULES: dict[str, Callable[[Federation | Population], np.ndarray]] = {"inverse_size": _inverse_size}
+Rule = Callable[[Federation | Population], np.ndarray]
+ClientValues = float | str | Sequence[float] | np.ndarray | Rule
+"""A number for all, one each, a column's or a rule's name, or a function of the federation."""
+RULES: dict[str, Rule] = {"inverse_size": _inverse_size}
 
 
-def mixing_weights(alpha: Any, federation: Federation | Population, owner: str = "alpha") -> np.ndarray:
+def mixing_weights(alpha: ClientValues, federation: Federation | Population, owner: str = "alpha") -> np.ndarray:
     """alpha_i of every client, in [0, 1].
 
     `alpha` is a number, a list with one for each client, the name of a column of the federation, the name of a rule
@@ -30,10 +32,10 @@ def mixing_weights(alpha: Any, federation: Federation | Population, owner: str =
 
 
 def client_values(
-    given: Any,
+    given: ClientValues,
     federation: Federation | Population,
     owner: str,
-    rules: Mapping[str, Callable[[Federation | Population], np.ndarray]] | None = None,
+    rules: Mapping[str, Rule] | None = None,
     high: float = float("inf"),
 ) -> np.ndarray:
     """Every client's value of a hyper-parameter, from 0 to `high`."""
