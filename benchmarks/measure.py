@@ -13,7 +13,6 @@ import numpy as np
 from memory import Watch
 from works import OURS, operations
 
-import polyfed.bench
 from polyfed.bench.loops import ask
 from polyfed.bench.work import Peer, Work, loss_difference, make_problem, running, written
 from polyfed.core.errors import PolyfedError
@@ -21,7 +20,6 @@ from polyfed.core.errors import PolyfedError
 AGREE = 0.05
 """The relative difference of the final losses, reached by other orders of the rows, above which no time counts."""
 PRODUCTS = 3
-LOOPS = Path(polyfed.bench.__file__).parent
 
 Say = Callable[[str], None]
 
@@ -48,11 +46,12 @@ class Timing:
 def measure(key: str, work: Work, repeat: int, threads: int, say: Say) -> dict[str, Any]:
     """The record of a work: the matrix-product rate beside it, a timing of each framework, and what was left out."""
     mine = replace(OURS, method=work.method, gradients=work.gradients)
-    peers, gaps, differences = [mine], [], [None]
+    peers, gaps = [mine], []
+    differences: list[float | None] = [None]
     for peer in work.peers:
         name = peer.environment.framework
-        if not peer.environment.python.exists():
-            gaps.append(f"{name}: there is no {peer.environment.python}; `make {name.lower()}` makes it")
+        if gap := peer.environment.gap():
+            gaps.append(f"{name}: {gap}; `make {name.lower()}` makes it")
             continue
         if peer.method == work.method:
             try:
@@ -115,7 +114,9 @@ def _in_turns(key: str, work: Work, peers: list[Peer], repeat: int, threads: int
     """A warm-up round of each, `repeat` rounds of each in turns, their losses, and one more round for the memory."""
     with ExitStack() as stack:
         place = stack.enter_context(written(make_problem(work)))
-        loops = [stack.enter_context(running(work, peer, place, threads=threads)) for peer in peers]
+        started = [stack.enter_context(running(work, peer, place, threads=threads)) for peer in peers]
+        loops = [loop for loop in started if loop is not None]
+        assert len(loops) == len(peers)
         for loop in loops:
             ask(loop)
         found = _Found([], [[] for _ in loops], [], [])
@@ -132,13 +133,13 @@ def _in_turns(key: str, work: Work, peers: list[Peer], repeat: int, threads: int
         return found
 
 
-def user_lines(script: str, method: str) -> int:
+def user_lines(script: Path, method: str) -> int:
     """The lines between `# user code` and `# end of user code` in a loop's script, without blank ones and comments.
 
     Those after `# user code of METHOD` count for that method.
     """
     inside, count = False, 0
-    for line in (LOOPS / script).read_text().splitlines():
+    for line in script.read_text().splitlines():
         text = line.strip()
         if text.startswith(("# user code", "# end of user code")):
             inside = text in ("# user code", f"# user code of {method}")

@@ -7,7 +7,7 @@ import json
 import sys
 import time
 
-import fedjax  # pyright: ignore[reportMissingImports]
+import fedjax
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -7,8 +7,8 @@ import json
 from functools import cache
 
 import numpy as np
-import torch  # pyright: ignore[reportMissingImports]
-from torch import nn  # pyright: ignore[reportMissingImports]
+import torch
+from torch import nn
 
 
 class CharacterModel(nn.Module):

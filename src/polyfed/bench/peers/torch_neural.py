@@ -10,9 +10,9 @@ import sys
 import time
 from typing import Any
 
-import torch  # pyright: ignore[reportMissingImports]
-import torch_models  # pyright: ignore[reportMissingImports]
-from torch import nn  # pyright: ignore[reportMissingImports]
+import torch
+import torch_models
+from torch import nn
 
 LR = 0.1
 
