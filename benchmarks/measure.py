@@ -18,7 +18,7 @@ from polyfed.bench.work import Peer, Work, loss_difference, make_problem, runnin
 from polyfed.core.errors import PolyfedError
 
 AGREE = 0.05
-"""The relative difference of the final losses, reached by other orders of the rows, above which no time counts."""
+"""A time counts only if the final losses differ by at most this part; the frameworks take the rows in other orders."""
 PRODUCTS = 3
 
 Say = Callable[[str], None]
@@ -63,12 +63,12 @@ def measure(key: str, work: Work, repeat: int, threads: int, say: Say) -> dict[s
         else:
             differences.append(None)
         peers.append(peer)
-    found = _in_turns(key, work, peers, repeat, threads, say)
-    rate = max(found.rates)
-    loss = found.losses[0]
+    turns = _in_turns(key, work, peers, repeat, threads, say)
+    rate = max(turns.rates)
+    loss = turns.losses[0]
     timings = []
     for peer, seconds, reached, held, small in zip(
-        peers, found.seconds, found.losses, found.memory, differences, strict=True
+        peers, turns.seconds, turns.losses, turns.memory, differences, strict=True
     ):
         if peer.method == work.method and not abs(reached - loss) <= AGREE * loss:
             gaps.append(
@@ -103,14 +103,16 @@ def measure(key: str, work: Work, repeat: int, threads: int, say: Say) -> dict[s
 
 
 @dataclass
-class _Found:
+class _Turns:
+    """What the processes answered, by peer; the rates are those of matrix products."""
+
     rates: list[float]
     seconds: list[list[float]]
     losses: list[float]
     memory: list[float | None]
 
 
-def _in_turns(key: str, work: Work, peers: list[Peer], repeat: int, threads: int, say: Say) -> _Found:
+def _in_turns(key: str, work: Work, peers: list[Peer], repeat: int, threads: int, say: Say) -> _Turns:
     """A warm-up round of each, `repeat` rounds of each in turns, their losses, and one more round for the memory."""
     with ExitStack() as stack:
         place = stack.enter_context(written(make_problem(work)))
@@ -119,18 +121,18 @@ def _in_turns(key: str, work: Work, peers: list[Peer], repeat: int, threads: int
         assert len(loops) == len(peers)
         for loop in loops:
             ask(loop)
-        found = _Found([], [[] for _ in loops], [], [])
+        turns = _Turns([], [[] for _ in loops], [], [])
         for turn in range(repeat):
             say(f"({key}) repetition {turn + 1} of {repeat}")
-            found.rates += [ask(loops[0], "product")[0] for _ in range(PRODUCTS)]
-            for loop, seconds in zip(loops, found.seconds, strict=True):
+            turns.rates += [ask(loops[0], "product")[0] for _ in range(PRODUCTS)]
+            for loop, seconds in zip(loops, turns.seconds, strict=True):
                 seconds.append(ask(loop)[0])
-        found.losses = [ask(loop, "loss")[0] for loop in loops]
+        turns.losses = [ask(loop, "loss")[0] for loop in loops]
         for loop in loops:
             with Watch(loop.pid) as watch:
                 ask(loop)
-            found.memory.append(watch.peak)
-        return found
+            turns.memory.append(watch.peak)
+        return turns
 
 
 def user_lines(script: Path, method: str) -> int:

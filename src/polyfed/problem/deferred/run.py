@@ -126,15 +126,15 @@ class Deferred:
 
     def _end(self, leaf: int, carry: Carry) -> jax.Array:
         """Some weights after the last step."""
-        found = self.matrices[self.plan.weights.index(leaf)]
+        weights = self.matrices[self.plan.weights.index(leaf)]
         if leaf in carry.factors:
-            found = self.combined(leaf, carry.factors[leaf], self.matrices)
+            weights = self.combined(leaf, carry.factors[leaf], self.matrices)
         for place in self.plan.parts(leaf):
             rows, scales = carry.rows[place], carry.scales[leaf].get(place)
             if scales is not None:
                 rows = jnp.repeat(scales, self.rows(place))[:, None] * rows
-            found = found + self.times(self.x[self.plan.products[place].inputs].T, rows)
-        return _turned(found, leaf in self.plan.turned)
+            weights = weights + self.times(self.x[self.plan.products[place].inputs].T, rows)
+        return _turned(weights, leaf in self.plan.turned)
 
 
 class _Step(Walk[jax.Array]):
@@ -177,15 +177,15 @@ class _Step(Walk[jax.Array]):
 
     def _outputs(self, leaf: int, inputs: int, outputs: list[jax.Array]) -> jax.Array:
         """x W of some weights, as they were before the step."""
-        found = outputs[self.plan.weights.index(leaf)]
+        product = outputs[self.plan.weights.index(leaf)]
         if leaf in self.carry.factors:
-            found = self.loop.combined(leaf, self.carry.factors[leaf], outputs)
+            product = self.loop.combined(leaf, self.carry.factors[leaf], outputs)
         for place in self.plan.parts(leaf):
             gram, scales = self._gram(inputs, place), self.carry.scales[leaf].get(place)
             if scales is not None:
                 gram = gram * jnp.repeat(scales, self.loop.rows(place))
-            found = found + self.loop.times(gram, self.carry.rows[place])
-        return found
+            product = product + self.loop.times(gram, self.carry.rows[place])
+        return product
 
     def dense(self, total: Sum[jax.Array]) -> jax.Array:
         terms: list[jax.Array] = []
@@ -214,20 +214,20 @@ class _Step(Walk[jax.Array]):
         return Carry(others, rows, factors, scales)
 
     def _factors(self, total: Sum[jax.Array]) -> jax.Array:
-        found = jnp.zeros_like(self.loop.only(0))
+        factors = jnp.zeros_like(self.loop.only(0))
         for leaf, factor in total.weights.items():
-            found = found + factor * self.loop.factors(self.carry, leaf)
+            factors = factors + factor * self.loop.factors(self.carry, leaf)
         for n, factor in total.constants.items():
-            found = found + factor * self.loop.only(len(self.plan.weights) + n)
-        return found
+            factors = factors + factor * self.loop.only(len(self.plan.weights) + n)
+        return factors
 
     def _scales(self, total: Sum[jax.Array], place: int) -> jax.Array:
         """How much of a product's rows, of each step, there is in some weights."""
-        found = jnp.zeros(self.loop.steps, self.carry.rows[place].dtype)
+        scales = jnp.zeros(self.loop.steps, self.carry.rows[place].dtype)
         for leaf, factor in total.weights.items():
             if place in self.plan.parts(leaf):
-                found = found + factor * self.carry.scales[leaf][place]
-        return found.at[self.index].set(total.products.get(place, 0))
+                scales = scales + factor * self.carry.scales[leaf][place]
+        return scales.at[self.index].set(total.products.get(place, 0))
 
     def _gram(self, inputs: int, place: int) -> jax.Array:
         """The products of this step's inputs with those of a product, of all steps."""
