@@ -24,6 +24,7 @@ from works import TORCH_LOOP, WORKS, operations
 from polyfed.bench.loops import ask
 from polyfed.bench.work import Work, loss_difference, make_problem, make_simulation, running, written
 from polyfed.core import trees
+from polyfed.core.precision import Compute
 from polyfed.core.startup import start
 
 COPIED = 4 << 30
@@ -74,7 +75,7 @@ def main() -> None:
         options.json.write_text(json.dumps(record, indent=1) + "\n")
 
 
-def measure(work: Work, key: str, compute: str, rates: dict[str, float], options: Any) -> dict[str, Any]:
+def measure(work: Work, key: str, compute: Compute, rates: dict[str, float], options: Any) -> dict[str, Any]:
     """Our rounds, and the loop's in turns with them, whose numbers are of 32 bits."""
     python = None if options.no_torch or compute != "float32" else options.torch
     found: dict[str, Any] = {}
@@ -89,6 +90,7 @@ def measure(work: Work, key: str, compute: str, rates: dict[str, float], options
         ours = [advance(run, options.rounds) for _ in range(options.repeat)]
     else:
         with written(make_problem(beside)) as place, running(beside, TORCH_LOOP, place, python) as loop:
+            assert loop is not None
             ask(loop)
             for _ in range(options.repeat):
                 ours.append(advance(run, options.rounds))

@@ -13,15 +13,13 @@ import numpy as np
 from memory import Watch
 from works import OURS, operations
 
-import polyfed.bench
 from polyfed.bench.loops import ask
 from polyfed.bench.work import Peer, Work, loss_difference, make_problem, running, written
 from polyfed.core.errors import PolyfedError
 
 AGREE = 0.05
-"""The relative difference of the final losses, reached by other orders of the rows, above which no time counts."""
+"""A time counts only if the final losses differ by at most this part; the frameworks take the rows in other orders."""
 PRODUCTS = 3
-LOOPS = Path(polyfed.bench.__file__).parent
 
 Say = Callable[[str], None]
 
@@ -48,11 +46,12 @@ class Timing:
 def measure(key: str, work: Work, repeat: int, threads: int, say: Say) -> dict[str, Any]:
     """The record of a work: the matrix-product rate beside it, a timing of each framework, and what was left out."""
     mine = replace(OURS, method=work.method, gradients=work.gradients)
-    peers, gaps, differences = [mine], [], [None]
+    peers, gaps = [mine], []
+    differences: list[float | None] = [None]
     for peer in work.peers:
         name = peer.environment.framework
-        if not peer.environment.python.exists():
-            gaps.append(f"{name}: there is no {peer.environment.python}; `make {name.lower()}` makes it")
+        if gap := peer.environment.gap():
+            gaps.append(f"{name}: {gap}; `make {name.lower()}` makes it")
             continue
         if peer.method == work.method:
             try:
@@ -64,12 +63,12 @@ def measure(key: str, work: Work, repeat: int, threads: int, say: Say) -> dict[s
         else:
             differences.append(None)
         peers.append(peer)
-    found = _in_turns(key, work, peers, repeat, threads, say)
-    rate = max(found.rates)
-    loss = found.losses[0]
+    turns = _in_turns(key, work, peers, repeat, threads, say)
+    rate = max(turns.rates)
+    loss = turns.losses[0]
     timings = []
     for peer, seconds, reached, held, small in zip(
-        peers, found.seconds, found.losses, found.memory, differences, strict=True
+        peers, turns.seconds, turns.losses, turns.memory, differences, strict=True
     ):
         if peer.method == work.method and not abs(reached - loss) <= AGREE * loss:
             gaps.append(
@@ -104,41 +103,45 @@ def measure(key: str, work: Work, repeat: int, threads: int, say: Say) -> dict[s
 
 
 @dataclass
-class _Found:
+class _Turns:
+    """What the processes answered, by peer; the rates are those of matrix products."""
+
     rates: list[float]
     seconds: list[list[float]]
     losses: list[float]
     memory: list[float | None]
 
 
-def _in_turns(key: str, work: Work, peers: list[Peer], repeat: int, threads: int, say: Say) -> _Found:
+def _in_turns(key: str, work: Work, peers: list[Peer], repeat: int, threads: int, say: Say) -> _Turns:
     """A warm-up round of each, `repeat` rounds of each in turns, their losses, and one more round for the memory."""
     with ExitStack() as stack:
         place = stack.enter_context(written(make_problem(work)))
-        loops = [stack.enter_context(running(work, peer, place, threads=threads)) for peer in peers]
+        started = [stack.enter_context(running(work, peer, place, threads=threads)) for peer in peers]
+        loops = [loop for loop in started if loop is not None]
+        assert len(loops) == len(peers)
         for loop in loops:
             ask(loop)
-        found = _Found([], [[] for _ in loops], [], [])
+        turns = _Turns([], [[] for _ in loops], [], [])
         for turn in range(repeat):
             say(f"({key}) repetition {turn + 1} of {repeat}")
-            found.rates += [ask(loops[0], "product")[0] for _ in range(PRODUCTS)]
-            for loop, seconds in zip(loops, found.seconds, strict=True):
+            turns.rates += [ask(loops[0], "product")[0] for _ in range(PRODUCTS)]
+            for loop, seconds in zip(loops, turns.seconds, strict=True):
                 seconds.append(ask(loop)[0])
-        found.losses = [ask(loop, "loss")[0] for loop in loops]
+        turns.losses = [ask(loop, "loss")[0] for loop in loops]
         for loop in loops:
             with Watch(loop.pid) as watch:
                 ask(loop)
-            found.memory.append(watch.peak)
-        return found
+            turns.memory.append(watch.peak)
+        return turns
 
 
-def user_lines(script: str, method: str) -> int:
+def user_lines(script: Path, method: str) -> int:
     """The lines between `# user code` and `# end of user code` in a loop's script, without blank ones and comments.
 
     Those after `# user code of METHOD` count for that method.
     """
     inside, count = False, 0
-    for line in (LOOPS / script).read_text().splitlines():
+    for line in script.read_text().splitlines():
         text = line.strip()
         if text.startswith(("# user code", "# end of user code")):
             inside = text in ("# user code", f"# user code of {method}")

@@ -11,7 +11,7 @@ PAUSE = 0.02
 
 
 class Watch:
-    """While it is entered it looks at a process and its children; `peak` is the most that they took together, in MiB.
+    """Watches a process and its children while it is entered; `peak` is the most that they held together, in MiB.
 
     A page that several of them share counts once (the proportional set size). None where the system does not say.
     """
@@ -31,9 +31,9 @@ class Watch:
 
     def _look(self) -> None:
         while True:
-            found = [size for size in map(_held, family(self.process)) if size is not None]
-            if found:
-                self.peak = max(self.peak or 0.0, sum(found) / 1024)
+            sizes = [size for size in map(_held, family(self.process)) if size is not None]
+            if sizes:
+                self.peak = max(self.peak or 0.0, sum(sizes) / 1024)
             if self._done.wait(PAUSE):
                 return
 
@@ -48,14 +48,14 @@ def family(process: int) -> list[int]:
             except OSError:  # it has ended meanwhile
                 continue
             children[parent].append(int(entry.name))
-    found = [process]
-    for one in found:
-        found += children[one]
-    return found
+    members = [process]
+    for member in members:
+        members += children[member]
+    return members
 
 
 def _held(process: int) -> int | None:
-    """KiB."""
+    """The memory that a process holds, in KiB."""
     try:
         lines = (PROC / str(process) / "smaps_rollup").read_text().splitlines()
     except OSError:

@@ -1,7 +1,8 @@
 """Every framework on the same work, in turns: `make bench`, or `python benchmarks/run.py --only a e --repeat 3`.
 
-Each peer's environment is made by a make target; one that is missing is named as a gap. The whole run writes
-docs/benchmarks.md, its chart, and the figures beside this file; a part of it prints its table and writes nothing else.
+Each peer's environment is made by a make target; one that is missing or half made is named as a gap. The whole run
+writes docs/benchmarks.md, its chart, and the figures beside this file; a part of it prints its table and writes nothing
+else.
 """
 
 from __future__ import annotations
@@ -26,9 +27,8 @@ from polyfed.bench.work import Work
 from polyfed.core.machine import memory_bytes
 from polyfed.core.startup import start
 
-PACKAGES = {POLYFED: ("jax",), TORCH: ("torch",), FEDJAX: ("fedjax", "jax"), PFL: ("pfl",), FLOWER: ("flwr", "ray")}
-
-FRAMEWORKS = [environment.framework for environment in PACKAGES if environment != POLYFED]
+ENVIRONMENTS = (POLYFED, TORCH, FEDJAX, PFL, FLOWER)
+FRAMEWORKS = [environment.framework for environment in ENVIRONMENTS if environment != POLYFED]
 
 
 def main() -> None:
@@ -87,8 +87,9 @@ def machine(threads: int) -> dict[str, Any]:
 def versions() -> dict[str, dict[str, str]]:
     """The versions of each framework that is there."""
     found = {}
-    for environment, names in PACKAGES.items():
-        if environment.python.exists():
+    for environment in ENVIRONMENTS:
+        names = environment.packages
+        if environment.gap() is None:
             code = f"import importlib.metadata as m; print(*(m.version(n) for n in {names!r}), sep='\\n')"
             command = [str(environment.python), "-c", code]
             told = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()

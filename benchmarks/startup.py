@@ -1,4 +1,4 @@
-"""How long it takes until work begins: the import, every method's compilation, and a process that finds them done."""
+"""How long it takes until work begins: the import, the compilation of every method, and a second process."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ WORK: dict[str, Any] = {
     "inner_steps": 2,
     "inner_lr": 0.05,
 }
-"""What a method is given of these, where it has such a field."""
+"""The values of these fields, for methods that have them."""
 
 
 def startup(repeat: int = 5) -> dict[str, Any]:
-    """The import's seconds, those of a first and of a second process up to the end of its first round, and compiling.
+    """Seconds of the import, of a first and a second process until their first round ends, and of compilation.
 
     The second process finds the compiled programs of the first in the cache on disk.
     """

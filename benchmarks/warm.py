@@ -1,8 +1,8 @@
-"""What a warm `pf.simulate` costs: short runs on one problem, whose programs are compiled already.
+"""What a warm `pf.simulate` costs: short runs on a problem whose programs are compiled already.
 
     python benchmarks/warm.py
 
-It uses public names alone, so that one script measures any version of the package: set PYTHONPATH to its `src`.
+It uses only public names, so that one script measures any version of the package: set PYTHONPATH to its `src`.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ ROUNDS, REPEATS = 4, 15
 
 def milliseconds(work: Callable[[], object]) -> float:
     """The median of some calls, after two that compile."""
-    work(), work()
-    found = []
+    for _ in range(2):
+        work()
+    taken = []
     for _ in range(REPEATS):
         begun = time.perf_counter()
         work()
-        found.append(1e3 * (time.perf_counter() - begun))
-    return statistics.median(found)
+        taken.append(1e3 * (time.perf_counter() - begun))
+    return statistics.median(taken)
 
 
 def main() -> None:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
-from polyfed.bench.loops import FEDJAX, FLOWER, PFL, POLYFED, TORCH, Environment
+from polyfed.bench.loops import FEDJAX, FLOWER, PEERS, PFL, POLYFED, TORCH, Environment
 from polyfed.bench.work import Peer, Work
 
-OURS = Peer(POLYFED, "polyfed_loop.py", "fedavg", 1)
-TORCH_LOOP = Peer(TORCH, "torch_neural.py", "fedavg", 1)
-FEDJAX_LOOP = Peer(FEDJAX, "fedjax_loop.py", "fedavg", 1)
-PFL_LOOP = Peer(PFL, "pfl_loop.py", "fedavg", 1)
-FLOWER_LOOP = Peer(FLOWER, "flower_loop.py", "fedavg", 1)
+LOOPS = Path(__file__).parent / "loops"
+OURS = Peer(POLYFED, LOOPS / "polyfed_loop.py", "fedavg", 1)
+TORCH_LOOP = Peer(TORCH, PEERS / "torch_neural.py", "fedavg", 1)
+FEDJAX_LOOP = Peer(FEDJAX, PEERS / "fedjax_loop.py", "fedavg", 1)
+PFL_LOOP = Peer(PFL, LOOPS / "pfl_loop.py", "fedavg", 1)
+FLOWER_LOOP = Peer(FLOWER, LOOPS / "flower_loop.py", "fedavg", 1)
 ALL = (TORCH_LOOP, FEDJAX_LOOP, PFL_LOOP, FLOWER_LOOP)
 
 

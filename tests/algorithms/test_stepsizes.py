@@ -8,7 +8,7 @@ import pytest
 import polyfed as pf
 from polyfed import theory
 from polyfed.algorithms import DCGD, DIANA, FLIX, Scafflix, Scaffnew
-from polyfed.compress.compressors import RandK
+from polyfed.compress import RandK
 
 L2 = 0.05
 

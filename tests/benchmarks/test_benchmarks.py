@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import venv
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -120,15 +121,21 @@ def test_a_gpus_floor_is_the_weights_traffic(bench) -> None:
 
 
 def test_a_work_is_measured_and_a_missing_environment_is_named(bench, tmp_path: Path) -> None:
-    nowhere = Environment("pfl", tmp_path / "nowhere", "--pfl")
+    nowhere = Environment("pfl", tmp_path / "nowhere", "--pfl", ("pfl",))
+    venv.create(tmp_path / "empty")
+    half_made = Environment("Flower", tmp_path / "empty" / "bin" / "python", "--flower", ("flwr", "ray"))
+    peers = tuple(Peer(environment, Path("no-such-loop.py"), "fedavg", 1) for environment in (nowhere, half_made))
     work = Work(
-        *("small", "linear", 4, 2, 5, 3, (Peer(nowhere, "pfl_loop.py", "fedavg", 1),)),
+        *("small", "linear", 4, 2, 5, 3, peers),
         rows=10,
         features=(6,),
         cohort=2,
     )
     found = bench.measure.measure("small", work, 1, 1, lambda _: None)
-    assert found["gaps"] == [f"pfl: there is no {tmp_path / 'nowhere'}; `make pfl` makes it"]
+    assert found["gaps"] == [
+        f"pfl: there is no {tmp_path / 'nowhere'}; `make pfl` makes it",
+        f"Flower: {half_made.python} cannot import flwr; `make flower` makes it",
+    ]
     (ours,) = found["timings"]
     assert (ours["framework"], ours["method"], ours["lines"]) == ("polyfed", "fedavg", 7)
     assert ours["seconds"] > 0
@@ -147,8 +154,8 @@ def test_all_frameworks_read_the_same_file() -> None:
 
 @pytest.mark.parametrize("environment", [PFL, FLOWER], ids=lambda environment: environment.framework)
 def test_the_frameworks_compute_what_the_engine_computes(environment: Environment, bench) -> None:
-    if not environment.python.exists():
-        pytest.skip(f"there is no {environment.python}")
+    if gap := environment.gap():
+        pytest.skip(gap)
     peer = next(peer for peer in bench.works.ALL if peer.environment == environment)
     found = loss_difference(replace(bench.works.WORKS["e"], rows=20), peer)
     assert found is not None

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from polyfed.compress.compressors import COMPRESSORS, Compressor, Dithering, Identity, Natural, RandK, TopK, make
+from polyfed.compress import COMPRESSORS, Compressor, Dithering, Identity, Natural, RandK, TopK, make
 from polyfed.core.errors import PolyfedError
 
 DRAWS = 20_000

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,7 @@ PROBLEMS: dict[str, pf.Problem] = {
 }
 
 
+@cache
 def lowered(problem: pf.Problem, compute: Any = None, platform: str = "cpu") -> str:
     """The local work of one client as the compiler of a platform gets it."""
     simulation = Simulation(problem, FEDAVG, compute=compute)

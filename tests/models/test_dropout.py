@@ -9,19 +9,20 @@ import pytest
 
 import polyfed as pf
 from polyfed.core import randomness
-from polyfed.models import MODELS
+from polyfed.models import MODELS, Architecture
 from polyfed.problem import objective
 from polyfed.problem.objective import Batch, Batching, Examples, Objective
 from tests.models.test_conv import images
 from tests.models.test_recurrent import texts
 
 
-def small(name: str) -> tuple[pf.Federation, object]:
-    return {
+def small(name: str) -> tuple[pf.Federation, Architecture]:
+    cases: dict[str, tuple[pf.Federation, Architecture]] = {
         "mlp": (images((5, 5)), pf.models.mlp([6, 5], dropout=0.5)),
         "cnn": (images((9, 9)), pf.models.cnn([3], hidden=[6], dropout=[0.25, 0.5])),
         "lstm": (texts(), pf.models.lstm(embedding=3, hidden=5, dropout=0.5)),
-    }[name]
+    }
+    return cases[name]
 
 
 def test_coins_are_independent_of_each_other_and_of_the_key() -> None:

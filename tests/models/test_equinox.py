@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -12,11 +13,19 @@ import pytest
 import polyfed as pf
 from polyfed.core import trees
 
+if TYPE_CHECKING:
+    from equinox.nn import Dropout, Linear
+
+
+def untyped(value: Any) -> Any:
+    """A wrong argument, as a caller without a type checker may give it."""
+    return value
+
 
 def test_without_equinox_the_message_says_what_to_install(monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "equinox", None)
     with pytest.raises(pf.PolyfedError, match=r"pip install 'polyfed\[equinox\]'"):
-        pf.models.equinox(lambda key: None)
+        pf.models.equinox(untyped(lambda key: None))
 
 
 def test_a_module_trains_as_the_same_network_of_ours_does(federation) -> None:
@@ -51,9 +60,9 @@ def test_dropout_acts_in_training_alone(federation) -> None:
     eqx = pytest.importorskip("equinox")
 
     class Net(eqx.Module):
-        first: eqx.nn.Linear
-        drop: eqx.nn.Dropout
-        last: eqx.nn.Linear
+        first: Linear
+        drop: Dropout
+        last: Linear
 
         def __init__(self, key):
             a, b = jax.random.split(key)
@@ -77,8 +86,8 @@ def test_dropout_acts_in_training_alone(federation) -> None:
 def test_what_is_no_module_is_refused() -> None:
     eqx = pytest.importorskip("equinox")
     with pytest.raises(pf.PolyfedError, match="must return an Equinox module, found"):
-        pf.models.equinox(lambda key: jnp.zeros(3))
+        pf.models.equinox(untyped(lambda key: jnp.zeros(3)))
     with pytest.raises(pf.PolyfedError, match="expected a module or a function of a key"):
-        pf.models.equinox(3)
+        pf.models.equinox(untyped(3))
     with pytest.raises(pf.PolyfedError, match="modules with state, such as BatchNorm"):
         pf.models.equinox(lambda key: eqx.nn.BatchNorm(3, "batch", mode="batch"))

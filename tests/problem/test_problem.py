@@ -187,8 +187,8 @@ def test_batches_that_are_drawn_ahead_are_those_drawn_step_by_step(problem, monk
     [
         (lambda: pf.models.mlp([]), "hidden must be"),
         (lambda: pf.models.mlp([10, 0]), "hidden must be"),
-        (lambda: pf.models.mlp(5), "hidden must be"),
-        (lambda: pf.models.linear(bias=3), "bias must be"),
+        (lambda: pf.models.MODELS["mlp"](5), "hidden must be"),
+        (lambda: pf.models.MODELS["linear"](3), "bias must be"),
         (lambda: pf.models.mlp([10], activation="rellu"), "did you mean 'relu'"),
     ],
 )

@@ -87,6 +87,7 @@ class DCGD(CompressedMethod, SendsModel):
         return Upload(message, bits=bits, silent=state.mixture.alpha == 0, sealed=sealed), state
 
     def update(self, server: GlobalModel, total: Total) -> GlobalModel:
+        assert self.lr is not None, "resolve fills it in"
         return GlobalModel(trees.descend(server.params, self.lr, total.mean))  # lines 6, 7
 
     def personal(self, server: GlobalModel, state: DcgdState) -> Tree:

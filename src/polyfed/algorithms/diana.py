@@ -133,6 +133,7 @@ class DIANA(CompressedMethod):
             ):  # in the first round every memory is still zero, and takes the gradient itself
                 beta = jnp.where(trees.squared_norm(server.memory) == 0, 1.0, beta)
             change = trees.scale(beta, mean.difference)
+        assert self.lr is not None
         return DianaServer(
             trees.descend(server.params, self.lr, step),  # line 9
             trees.add(server.memory, trees.scale(share, change)),  # line 10

@@ -63,6 +63,7 @@ class L2GD(Steps, SendsModel):
         locals_, _ = self._runs(f)
 
         def step(x: Tree, batch: Batch | None) -> Tree:
+            assert self.lr is not None
             return descend(x, self.lr, f.grad(x, batch))  # xi = 0
 
         x, steps = f.train(step, x, key, self.one_batch, count=locals_)

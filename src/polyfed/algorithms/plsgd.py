@@ -14,8 +14,8 @@ from polyfed.algorithms.shared.local_work import LocalWork, Weighted
 from polyfed.algorithms.shared.personal_part import Theta
 from polyfed.algorithms.shared.running_mean import OutputServer, RunningMean, Terms
 from polyfed.core.errors import PolyfedError
-from polyfed.core.schedules import Real, Schedule, at
-from polyfed.core.trees import Tree, descend, scale, subtract, where
+from polyfed.core.schedules import Schedule, at
+from polyfed.core.trees import Scalar, Tree, descend, scale, subtract, where
 from polyfed.problem.objective import Batch, Batching, Objective
 
 if TYPE_CHECKING:
@@ -164,5 +164,5 @@ class PLSGD(LocalWork, Weighted):
         given = self.personal_params
         return (given,) if isinstance(given, str) else tuple(given)
 
-    def _lr(self, f: Objective, done: jax.Array) -> Real:
+    def _lr(self, f: Objective, done: jax.Array) -> Scalar:
         return at(self.lr, f.round, f.round * self.local_steps + done + 1)

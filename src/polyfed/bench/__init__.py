@@ -1,4 +1,11 @@
-"""Benchmarks of this machine: everything that is compared is measured in one run, in turns."""
+"""`polyfed bench`: measurements of this machine. Everything that is compared is measured in one run, in turns.
+
+engine.py, convex.py, methods.py, neural.py, scale.py, growth.py, deploy.py   what each command measures
+work.py, loops.py   a round that several frameworks run, and their processes
+peers/              the scripts that PyTorch's and FedJAX's Pythons run
+compilations.py     how often XLA compiles
+bare_app/           a Flower app that does nothing
+"""
 
 from polyfed.bench.convex import bench_convex
 from polyfed.bench.engine import bench_engine

@@ -12,15 +12,15 @@ EVENT = "/jax/core/compile/backend_compile_duration"
 
 @contextmanager
 def compilations() -> Iterator[list[float]]:
-    """The seconds of each compilation while it is entered: of whole programs and of single operations alike."""
-    found: list[float] = []
+    """The seconds of each compilation while it is entered, of whole programs and of single operations alike."""
+    seconds: list[float] = []
 
     def hear(event: str, duration_secs: float, **_: str | int) -> None:
         if event == EVENT:
-            found.append(duration_secs)
+            seconds.append(duration_secs)
 
     monitoring.register_event_duration_secs_listener(hear)
     try:
-        yield found
+        yield seconds
     finally:
         monitoring.unregister_event_duration_listener(hear)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TypedDict, TypeVar
 
 import numpy as np
 
 import polyfed as pf
 from polyfed.algorithms.contract import Algorithm
-from polyfed.compress.compressors import RandK
+from polyfed.compress import RandK
 from polyfed.core.errors import PolyfedError
 from polyfed.engine.simulation import Simulation
 
@@ -20,9 +20,19 @@ METHODS = ("GD", "DIANA", "Scafflix")
 SECONDS = 0.3
 """About how long one repetition of either side takes."""
 
+T = TypeVar("T")
 Rows = list[tuple[np.ndarray, np.ndarray]]
 Advance = Callable[[int], np.ndarray]
 """Runs so many more rounds, and returns the global model."""
+
+
+class SpeedRow(TypedDict):
+    clients: int
+    method: str
+    rounds_per_second: float
+    numpy_rounds_per_second: float
+    times_numpy: float
+    difference: float | None
 
 
 @dataclass(frozen=True)
@@ -40,7 +50,7 @@ class Speed:
     def times(self) -> float:
         return self.loop_seconds / self.round_seconds
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> SpeedRow:
         return {
             "clients": self.clients,
             "method": self.method,
@@ -60,11 +70,11 @@ def bench_convex(
     if not clients or any(n < 1 for n in clients):
         raise PolyfedError(f"clients must be whole numbers, at least 1, found {list(clients)}")
     make = federation or (lambda n: pf.data.load("libsvm", name="mushrooms", clients=n))
-    found = []
+    speeds: list[Speed] = []
     for n in clients:
         problem = pf.Problem(make(n), pf.models.linear(bias=False), "logistic", l2=RIDGE)
-        found.extend(_compare(problem, method, repeat) for method in METHODS)
-    return found
+        speeds.extend(_compare(problem, method, repeat) for method in METHODS)
+    return speeds
 
 
 def _compare(problem: pf.Problem, name: str, repeat: int) -> Speed:
@@ -93,13 +103,13 @@ def _method(name: str) -> Algorithm:
     return pf.algorithms.Scafflix(alpha=ALPHA, steps="fixed")
 
 
-def _enough(run: Callable[[int], Any]) -> int:
+def _enough(run: Callable[[int], object]) -> int:
     """How many rounds take about SECONDS."""
     run(3)
     return max(1, round(SECONDS / _seconds(run, 10)))
 
 
-def _seconds(run: Callable[[int], Any], rounds: int) -> float:
+def _seconds(run: Callable[[int], object], rounds: int) -> float:
     begun = time.perf_counter()
     run(rounds)
     return (time.perf_counter() - begun) / rounds
@@ -120,6 +130,8 @@ def _gradient(a: np.ndarray, b: np.ndarray, x: np.ndarray) -> np.ndarray:
 
 def _gd(problem: pf.Problem, simulation: Simulation) -> Advance:
     data, own, method = _clients(problem), simulation.client_state.own["w"], simulation.method
+    assert isinstance(method, pf.algorithms.FLIX)
+    lr = _resolved(method.lr)
     x = np.ones(own.shape[1])
 
     def advance(rounds: int) -> np.ndarray:
@@ -128,7 +140,7 @@ def _gd(problem: pf.Problem, simulation: Simulation) -> Advance:
             total = np.zeros_like(x)
             for (a, b), mine in zip(data, own, strict=True):
                 total += ALPHA * _gradient(a, b, ALPHA * x + (1 - ALPHA) * mine)
-            x = x - method.lr / len(data) * total  # pyright: ignore[reportAttributeAccessIssue]
+            x = x - lr / len(data) * total
         return x
 
     return advance
@@ -136,7 +148,9 @@ def _gd(problem: pf.Problem, simulation: Simulation) -> Advance:
 
 def _diana(problem: pf.Problem, simulation: Simulation) -> Advance:
     data, own = _clients(problem), simulation.client_state.mixture.own["w"]
-    method: Any = simulation.method
+    method = simulation.method
+    assert isinstance(method, pf.algorithms.DIANA)
+    lr, beta = _resolved(method.lr), _resolved(method.beta)
     size = own.shape[1]
     x, memory, mean = np.ones(size), np.zeros_like(own), np.zeros(size)
     draws = np.random.default_rng(0)
@@ -150,10 +164,10 @@ def _diana(problem: pf.Problem, simulation: Simulation) -> Advance:
                 kept = draws.choice(size, COORDINATES, replace=False)
                 message = np.zeros(size)
                 message[kept] = size / COORDINATES * (gradient - memory[client])[kept]
-                memory[client] += method.beta * message
+                memory[client] += beta * message
                 total += message
-            x = x - method.lr * (mean + total / len(data))
-            mean = mean + method.beta * total / len(data)
+            x = x - lr * (mean + total / len(data))
+            mean = mean + beta * total / len(data)
         return x
 
     return advance
@@ -161,8 +175,10 @@ def _diana(problem: pf.Problem, simulation: Simulation) -> Advance:
 
 def _scafflix(problem: pf.Problem, simulation: Simulation) -> Advance:
     data, own = _clients(problem), simulation.client_state.mixture.own["w"]
-    method: Any = simulation.method
-    steps, gamma = max(1, round(1 / method.p)), np.broadcast_to(method.lr, len(data))
+    method = simulation.method
+    assert isinstance(method, pf.algorithms.Scafflix)
+    p, gamma = _resolved(method.p), np.broadcast_to(_resolved(method.lr), len(data))
+    steps = max(1, round(1 / p))
     x, control, sent = np.ones(own.shape[1]), np.zeros_like(own), np.zeros_like(own)
 
     def advance(rounds: int) -> np.ndarray:
@@ -179,10 +195,16 @@ def _scafflix(problem: pf.Problem, simulation: Simulation) -> Advance:
                 weight += ALPHA**2 / gamma[client]
             x = total / weight
             for client in range(len(data)):
-                control[client] += method.p * ALPHA / gamma[client] * (x - sent[client])
+                control[client] += p * ALPHA / gamma[client] * (x - sent[client])
         return x
 
     return advance
+
+
+def _resolved(value: T | None) -> T:
+    """A hyper-parameter that the theory has set."""
+    assert value is not None
+    return value
 
 
 LOOPS: dict[str, Callable[[pf.Problem, Simulation], Advance]] = {"GD": _gd, "DIANA": _diana, "Scafflix": _scafflix}

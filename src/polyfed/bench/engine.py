@@ -10,15 +10,14 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 import polyfed as pf
-from polyfed.bench.loops import TORCH, ask, end, start_loop
-from polyfed.core import aligned as memory
+from polyfed.bench.loops import PEERS, TORCH, ask, end, start_loop
+from polyfed.core.aligned import aligned, empty
 from polyfed.core.errors import PolyfedError
 from polyfed.core.machine import peak_memory_bytes
 from polyfed.engine.simulation import Simulation
@@ -47,8 +46,8 @@ class Figures:
         """The round's arithmetic rate as a share of the matrix-product rate."""
         return self.gflops / self.matrix_gflops
 
-    def as_dict(self) -> dict[str, Any]:
-        figures: dict[str, Any] = {
+    def as_dict(self) -> dict[str, float]:
+        figures = {
             "matrix_product_gflops": self.matrix_gflops,
             "round_seconds": self.round_seconds,
             "round_gflops": self.gflops,
@@ -72,7 +71,7 @@ def bench_engine(repeat: int = 5, torch_python: Path | None = None, measure_memo
     """Measure in turns: matrix product, our round, PyTorch's round, and again."""
     if repeat < 1:
         raise PolyfedError(f"repeat must be at least 1, found {repeat}")
-    torch = start_loop(TORCH, "torch_loop.py", map(str, (CLIENTS, STEPS, BATCH, ROWS)), torch_python)
+    torch = start_loop(TORCH, PEERS / "torch_loop.py", map(str, (CLIENTS, STEPS, BATCH, ROWS)), torch_python)
     simulation = Simulation(random_problem(CLIENTS, ROWS), pf.algorithms.FedAvg(local_steps=STEPS, batch=BATCH))
     multiply = jax.jit(lambda a: a @ a)
     square = jnp.ones((2048, 2048))
@@ -96,10 +95,10 @@ def bench_engine(repeat: int = 5, torch_python: Path | None = None, measure_memo
 
 
 def random_problem(clients: int, rows: int, hidden: Sequence[int] = (200, 200)) -> pf.Problem:
-    """Random examples, made in place so that nothing but the data itself is held."""
-    x = memory.empty((clients * rows, 784), np.float32)
+    """Random examples, made in place, so that memory holds nothing but the data."""
+    x = empty((clients * rows, 784), np.float32)
     np.random.default_rng(0).standard_normal(out=x, dtype=np.float32)
-    y = memory.aligned(np.random.default_rng(1).integers(0, 10, clients * rows).astype(np.int32))
+    y = aligned(np.random.default_rng(1).integers(0, 10, clients * rows).astype(np.int32))
     offsets = np.arange(clients + 1, dtype=np.int64) * rows
     none = pf.data.Split(x[:0], y[:0], np.zeros(clients + 1, np.int64))
     names = tuple(f"client-{i}" for i in range(clients))
@@ -108,10 +107,10 @@ def random_problem(clients: int, rows: int, hidden: Sequence[int] = (200, 200)) 
 
 
 def _memory(clients: int) -> float:
-    """MiB beyond the data that one round with all of so many clients takes, in a process of its own."""
+    """MiB beyond the data that one round of so many clients takes, in a process of its own."""
     command = [sys.executable, "-c", f"from polyfed.bench.engine import _print_memory; _print_memory({clients})"]
-    found = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ})
-    return float(json.loads(found.stdout)["mib"])
+    answer = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ})
+    return float(json.loads(answer.stdout)["mib"])
 
 
 def _print_memory(clients: int, rows: int = 20) -> None:

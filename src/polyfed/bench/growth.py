@@ -7,7 +7,6 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import numpy as np
 
@@ -46,10 +45,10 @@ class Growth:
         best: tuple[float, float, float] | None = None
         for use in ((True, True), (True, False), (False, True)):
             design = np.stack([np.ones_like(x), x], axis=1) / y[:, None] * np.array(use)
-            found = np.linalg.lstsq(design, np.ones_like(y), rcond=None)[0]
-            error = float(np.sum((design @ found - 1) ** 2))
-            if (found >= 0).all() and (best is None or error < best[0]):
-                best = error, float(found[0]), float(found[1])
+            line = np.linalg.lstsq(design, np.ones_like(y), rcond=None)[0]
+            error = float(np.sum((design @ line - 1) ** 2))
+            if (line >= 0).all() and (best is None or error < best[0]):
+                best = error, float(line[0]), float(line[1])
         assert best is not None
         return best[1], best[2]
 
@@ -68,13 +67,13 @@ class Growth:
             for value, seconds in zip(self.values, self.seconds, strict=True)
         )
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         fixed, slope = self.line()
         return asdict(self) | {"fixed_seconds": fixed, "slope": slope, "knee": self.knee, "off_the_line": self.off}
 
 
 def bench_growth(repeat: int = 10, axes: dict[str, tuple[Work, ...]] | None = None) -> list[Growth]:
-    """Every point of an axis in turn, `repeat` times, of which the shortest counts."""
+    """Rounds of every point of an axis in turn, `repeat` times; the shortest counts."""
     if repeat < 1:
         raise PolyfedError(f"repeat must be at least 1, found {repeat}")
     return [_axis(name, works, repeat) for name, works in (AXES if axes is None else axes).items()]
@@ -87,8 +86,8 @@ def over_populations(points: Sequence[Point]) -> Growth:
 
 def _axis(name: str, works: Sequence[Work], repeat: int) -> Growth:
     turns = []
-    with ExitStack() as kept:
-        runs = [simulation(work, Path(kept.enter_context(TemporaryDirectory()))) for work in works]
+    with ExitStack() as folders:
+        runs = [simulation(work, Path(folders.enter_context(TemporaryDirectory()))) for work in works]
         for _ in range(repeat):
             for run in runs:
                 before = run.seconds

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TypedDict
 
 import polyfed as pf
 from polyfed.algorithms.contract import get_algorithm
@@ -19,6 +19,12 @@ METHODS = ("fedprox", "fedbc")
 BASE = "fedavg"
 
 
+class CostRow(TypedDict):
+    method: str
+    round_seconds: float
+    times_fedavg: float
+
+
 @dataclass(frozen=True)
 class Cost:
     """The best round of a method, and how many times FedAvg's best in the same run."""
@@ -27,8 +33,8 @@ class Cost:
     round_seconds: float
     times_fedavg: float
 
-    def as_dict(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
+    def as_dict(self) -> CostRow:
+        return {"method": self.method, "round_seconds": self.round_seconds, "times_fedavg": self.times_fedavg}
 
 
 def bench_methods(methods: Sequence[str] = METHODS, repeat: int = 5, rows: int = ROWS) -> list[Cost]:
@@ -43,8 +49,8 @@ def bench_methods(methods: Sequence[str] = METHODS, repeat: int = 5, rows: int =
             before = simulation.seconds
             simulation.advance(1)
             seconds[name].append(simulation.seconds - before)
-    best = {name: min(found) for name, found in seconds.items()}
-    return [Cost(name, found, found / best[BASE]) for name, found in best.items()]
+    best = {name: min(rounds) for name, rounds in seconds.items()}
+    return [Cost(name, shortest, shortest / best[BASE]) for name, shortest in best.items()]
 
 
 def _simulation(problem: pf.Problem, name: str) -> Simulation:
@@ -52,7 +58,7 @@ def _simulation(problem: pf.Problem, name: str) -> Simulation:
     cls = get_algorithm(name)
     known = {field.name for field in dataclasses.fields(cls)}  # pyright: ignore[reportArgumentType]
     if "local_epochs" not in known:
-        raise PolyfedError(f"{name} has no local_epochs, so that its round cannot be set beside FedAvg's")
+        raise PolyfedError(f"{name} has no local_epochs, so its round cannot be set beside FedAvg's")
     simulation = Simulation(problem, cls(lr=0.01, local_epochs=EPOCHS, batch=BATCH))  # pyright: ignore[reportCallIssue]
     simulation.prepare()
     simulation.advance(1)

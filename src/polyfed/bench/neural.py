@@ -7,19 +7,19 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple, NotRequired, TypedDict
 
 import jax
 
-from polyfed.bench.loops import FEDJAX, TORCH, ask
+from polyfed.bench.loops import FEDJAX, PEERS, TORCH, ask
 from polyfed.bench.work import Peer, Work, loss_difference, make_problem, make_simulation, running, written
 from polyfed.core.errors import PolyfedError
 from polyfed.core.startup import start
 from polyfed.engine.simulation import Simulation
 
-AVERAGING = Peer(TORCH, "torch_neural.py", "fedavg", 1)
-MIXING = Peer(TORCH, "torch_neural.py", "apfl", 2)
-FEDJAX_AVERAGING = Peer(FEDJAX, "fedjax_loop.py", "fedavg", 1)
+AVERAGING = Peer(TORCH, PEERS / "torch_neural.py", "fedavg", 1)
+MIXING = Peer(TORCH, PEERS / "torch_neural.py", "apfl", 2)
+FEDJAX_AVERAGING = Peer(FEDJAX, PEERS / "fedjax_loop.py", "fedavg", 1)
 ON_CPU = (
     Work("APFL, MLP", "mlp", 100, 20, 20, 10, (MIXING, FEDJAX_AVERAGING), "apfl", rows=400),
     Work("FedAvg, FEMNIST CNN", "femnist_cnn", 10, 5, 20, 62, (AVERAGING,)),
@@ -41,6 +41,21 @@ class Seconds(NamedTuple):
     cpu: float
 
 
+class SpeedRow(TypedDict):
+    work: str
+    clients: int
+    steps: int
+    batch: int
+    chunk: int
+    round_seconds: float
+    round_cpu_seconds: float
+    peer: NotRequired[str]
+    peer_seconds: NotRequired[float]
+    peer_cpu_seconds: NotRequired[float]
+    times_peer_per_gradient: NotRequired[float]
+    loss_difference: NotRequired[float | None]
+
+
 @dataclass(frozen=True)
 class Speed:
     """Our round beside a peer's, if there is one; `chunk` clients ran side by side on each device."""
@@ -51,10 +66,10 @@ class Speed:
     peer: Peer | None = None
     theirs: Seconds | None = None
     difference: float | None = None
-    """of the losses after a few rounds on the same small data, relative; None where the model draws"""
+    """the relative difference of the losses after a few rounds on the same small data; None where the model draws"""
 
-    def as_dict(self) -> dict[str, Any]:
-        figures: dict[str, Any] = {
+    def as_dict(self) -> SpeedRow:
+        figures: SpeedRow = {
             "work": self.work.name,
             "clients": self.work.clients,
             "steps": self.work.steps,
@@ -65,13 +80,11 @@ class Speed:
         }
         if self.peer is not None and self.theirs is not None:
             share = self.work.gradients / self.peer.gradients
-            figures |= {
-                "peer": f"{self.peer.environment.framework} {self.peer.method}",
-                "peer_seconds": self.theirs.wall,
-                "peer_cpu_seconds": self.theirs.cpu,
-                "times_peer_per_gradient": share * self.theirs.wall / self.ours.wall,
-                "loss_difference": self.difference,
-            }
+            figures["peer"] = f"{self.peer.environment.framework} {self.peer.method}"
+            figures["peer_seconds"] = self.theirs.wall
+            figures["peer_cpu_seconds"] = self.theirs.cpu
+            figures["times_peer_per_gradient"] = share * self.theirs.wall / self.ours.wall
+            figures["loss_difference"] = self.difference
         return figures
 
 
@@ -91,15 +104,15 @@ def bench_neural(
         work = ON_CPU if jax.default_backend() == "cpu" else ON_GPU
     pythons = {TORCH: torch_python, FEDJAX: fedjax_python}
     threads = jax.local_device_count() if devices is None else devices
-    found = []
-    for one in work:
-        differences = [loss_difference(one, peer, pythons[peer.environment]) for peer in one.peers]
-        problem = make_problem(one)
+    speeds: list[Speed] = []
+    for each in work:
+        differences = [loss_difference(each, peer, pythons[peer.environment]) for peer in each.peers]
+        problem = make_problem(each)
         with ExitStack() as stack:
             place = stack.enter_context(written(problem))
-            started = [running(one, peer, place, pythons[peer.environment], threads) for peer in one.peers]
+            started = [running(each, peer, place, pythons[peer.environment], threads) for peer in each.peers]
             loops = [stack.enter_context(loop) for loop in started]
-            runs = [make_simulation(problem, one, chunk=chunk, devices=devices) for chunk in (chunks or (None,))]
+            runs = [make_simulation(problem, each, chunk=chunk, devices=devices) for chunk in (chunks or (None,))]
             asked = [loop for loop in loops if loop is not None]
             for turn in (*(lambda run=run: _round(run) for run in runs), *(lambda a=a: ask(a) for a in asked)):
                 turn()  # compiles, and warms up
@@ -111,14 +124,14 @@ def bench_neural(
                     if loop is not None:
                         seconds.append(Seconds(*ask(loop)))
         for run, seconds in zip(runs, ours, strict=True):
-            speed = Speed(one, run.programs.round.chunk, _best(seconds))
+            speed = Speed(each, run.programs.round.chunk, _best(seconds))
             beside = [
                 replace(speed, peer=peer, theirs=_best(times), difference=difference)
-                for peer, times, difference in zip(one.peers, theirs, differences, strict=True)
+                for peer, times, difference in zip(each.peers, theirs, differences, strict=True)
                 if times
             ]
-            found += beside or [speed]
-    return found
+            speeds += beside or [speed]
+    return speeds
 
 
 def _best(times: list[Seconds]) -> Seconds:

@@ -12,7 +12,6 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import jax
 import numpy as np
@@ -30,7 +29,7 @@ FEATURES, CLASSES, ROWS = 784, 10, 25
 COHORT, STEPS, BATCH = 100, 10, 10
 POPULATIONS = (1_000, 10_000, 100_000, 1_000_000)
 WARM = 3
-"""Rounds before the first that counts: they compile."""
+"""Rounds before the first that counts, in which programs are compiled."""
 
 
 @dataclass(frozen=True)
@@ -108,21 +107,21 @@ def bench_scale(populations: Sequence[int] = POPULATIONS, repeat: int = 20) -> l
     ]
 
 
-def bench_writers(store: Store, clients: int = 539, rows: int = 100) -> dict[str, Any]:
-    """A round of APFL with the FEMNIST CNN of all clients, a step each: what memory it takes, in its own process."""
+def bench_writers(store: Store, clients: int = 539, rows: int = 100) -> dict[str, object]:
+    """The memory of a round of APFL in which all clients take a step on the FEMNIST CNN, in a process of its own."""
     process = _started("_writers", clients, rows, store)
-    found, _ = process.communicate()
+    answer, _ = process.communicate()
     if process.returncode:
         raise PolyfedError(f"the round with store '{store}' ended with code {process.returncode}")
-    return json.loads(found)
+    return json.loads(answer)
 
 
-def as_dicts(points: Sequence[Point]) -> list[dict[str, Any]]:
+def as_dicts(points: Sequence[Point]) -> list[dict[str, float]]:
     return [asdict(point) for point in points]
 
 
-def this_machine() -> dict[str, Any]:
-    """Where and when figures were measured, and what else the machine did: its load average over the last minute."""
+def this_machine() -> dict[str, object]:
+    """Where and when figures were measured, and how busy the machine was: its load average of the last minute."""
     return {
         "date": datetime.now(UTC).date().isoformat(),
         "processor": platform.machine(),
@@ -134,7 +133,7 @@ def this_machine() -> dict[str, Any]:
     }
 
 
-def _started(function: str, *arguments: Any) -> subprocess.Popen[str]:
+def _started(function: str, *arguments: int | str) -> subprocess.Popen[str]:
     call = f"from polyfed.bench import scale; scale.{function}(*{list(arguments)!r})"
     return subprocess.Popen([sys.executable, "-c", call], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
@@ -174,7 +173,7 @@ def _writers(clients: int, rows: int, store: Store) -> None:
     run = Simulation(problem, pf.algorithms.APFL(lr=0.1, local_steps=1, batch=20), store=store)
     run.prepare()
     run.advance(1)
-    found = {
+    figures = {
         "store": store,
         "clients": clients,
         "parameters": run.parameters,
@@ -182,4 +181,4 @@ def _writers(clients: int, rows: int, store: Store) -> None:
         "round_seconds": run.seconds,
         "peak_memory_bytes": peak_memory_bytes(),
     }
-    print(json.dumps(found))
+    print(json.dumps(figures))

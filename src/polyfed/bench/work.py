@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from subprocess import Popen
 from typing import Any
 
 import jax
@@ -19,6 +20,7 @@ import polyfed as pf
 from polyfed.algorithms.contract import Algorithm, get_algorithm
 from polyfed.bench.loops import Environment, ask, end, start_loop
 from polyfed.core.errors import PolyfedError
+from polyfed.core.precision import Compute
 from polyfed.engine.participation import sampling
 from polyfed.engine.simulation import Simulation
 
@@ -26,22 +28,22 @@ LR = 0.1
 TOLERANCE = 1e-3
 """The relative difference of the losses above which two sides do not compute the same."""
 SENT = 64
-"""The rounds whose cohorts the loops are told; our own follow from the seed."""
+"""The loops are told the cohorts of so many rounds; ours follow from the seed."""
 
 
 @dataclass(frozen=True)
 class Peer:
-    """A loop of a framework: `gradients` are those that it takes in a step."""
+    """A framework's loop, and how many gradients it takes in a step."""
 
     environment: Environment
-    script: str
+    script: Path
     method: str
     gradients: int
 
 
 @dataclass(frozen=True)
 class Work:
-    """A round: so many clients, each with so many steps of so many rows; of all clients, or a cohort."""
+    """A round: so many clients, or a cohort of them, each with so many steps of so many rows."""
 
     name: str
     model: str
@@ -68,7 +70,7 @@ class Work:
 
     @cached_property
     def cohorts(self) -> list[list[int]] | None:
-        """Who takes part in the first rounds of our run; None: everybody in each."""
+        """Who takes part in the first rounds of our run; None where everybody does."""
         if self.cohort is None:
             return None
         draw, slots = sampling(self.cohort, self.clients), jnp.arange(self.cohort)
@@ -80,7 +82,7 @@ class Work:
 
 
 def make_problem(work: Work) -> pf.Problem:
-    """Images as bytes, texts, or real numbers, drawn; the labels follow from the inputs by one rule for all clients."""
+    """Random images as bytes, texts, or real numbers; the labels follow from the inputs by one rule for all clients."""
     draws, count = np.random.default_rng(0), work.clients * work.rows
     if work.model == "lstm":
         x = draws.integers(0, work.classes, (count, 80)).astype(np.int32)
@@ -97,17 +99,25 @@ def make_problem(work: Work) -> pf.Problem:
 
 
 def _taught(draws: np.random.Generator, x: np.ndarray, classes: int) -> np.ndarray:
-    """The labels that a linear rule gives, block by block, so that bytes are never real numbers all at once."""
+    """The labels that a linear rule gives, block by block, so that never all bytes are real numbers at once."""
     rule = draws.standard_normal((int(np.prod(x.shape[1:])), classes), np.float32)
     blocks = (block.reshape(len(block), -1).astype(np.float32) for block in np.array_split(x, -(-len(x) // 10_000)))
     return np.concatenate([np.argmax((block - block.mean()) @ rule, axis=1) for block in blocks])
 
 
-def make_simulation(problem: pf.Problem, work: Work, **options: Any) -> Simulation:
+def make_simulation(
+    problem: pf.Problem,
+    work: Work,
+    *,
+    chunk: int | None = None,
+    devices: int | None = None,
+    compute: Compute | None = None,
+) -> Simulation:
     """Our side of a work."""
     kind: type[Algorithm] = get_algorithm(work.method)
     algorithm = kind(lr=LR, local_steps=work.steps, batch=work.batch)  # pyright: ignore[reportCallIssue]
-    run = Simulation(problem, algorithm, participation=work.cohort or 1.0, **options)
+    cohort = work.cohort or 1.0
+    run = Simulation(problem, algorithm, participation=cohort, chunk=chunk, devices=devices, compute=compute)
     run.prepare()
     return run
 
@@ -127,7 +137,7 @@ def written(problem: pf.Problem) -> Iterator[Path]:
 @contextmanager
 def running(
     work: Work, peer: Peer, place: Path, python: Path | None = None, threads: int = 1, tf32: bool = True
-) -> Iterator[Any]:
+) -> Iterator[Popen[str] | None]:
     """A framework's process with this problem's file; None where its environment is missing.
 
     `tf32`: on a GPU, products of 32-bit numbers are rounded to 19 bits first, as JAX does there by default.

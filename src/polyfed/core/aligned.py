@@ -1,29 +1,28 @@
-"""Aligned memory: an array that begins at a multiple of 64 bytes is used by CPU devices as it is, without a copy."""
+"""Aligned memory: CPU devices use an array that begins at a multiple of 64 bytes without copying it."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
+from numpy.typing import DTypeLike
 
 ALIGNMENT = 64
 
 
-def empty(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+def empty(shape: tuple[int, ...], dtype: DTypeLike) -> np.ndarray:
     """An uninitialised aligned array."""
-    dtype = np.dtype(dtype)
-    size = int(np.prod(shape)) * dtype.itemsize
+    kind = np.dtype(dtype)
+    size = int(np.prod(shape)) * kind.itemsize
     buffer = np.empty(size + ALIGNMENT, np.uint8)
     skip = -buffer.ctypes.data % ALIGNMENT
-    return buffer[skip : skip + size].view(dtype).reshape(shape)
+    return buffer[skip : skip + size].view(kind).reshape(shape)
 
 
-def aligned(array: np.ndarray, dtype: Any = None) -> np.ndarray:
+def aligned(array: np.ndarray, dtype: DTypeLike | None = None) -> np.ndarray:
     """The array itself if it is aligned and of this type, else an aligned copy."""
-    dtype = np.dtype(dtype or array.dtype)
-    if array.dtype == dtype and array.flags.c_contiguous and array.ctypes.data % ALIGNMENT == 0:
+    kind = np.dtype(dtype or array.dtype)
+    if array.dtype == kind and array.flags.c_contiguous and array.ctypes.data % ALIGNMENT == 0:
         return array
-    copy = empty(array.shape, dtype)
+    copy = empty(array.shape, kind)
     copy[...] = array
     return copy
 

@@ -1,4 +1,4 @@
-"""Files that are written in one piece: a reader finds the old one or the new one, never half of it."""
+"""Files that are written whole: a reader finds the old one or the new one, never a part of it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import csv
 import os
 import re
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 
 def write_text(path: Path, text: str) -> None:
@@ -15,7 +18,7 @@ def write_text(path: Path, text: str) -> None:
     os.replace(part, path)
 
 
-def write_csv(path: Path, rows: list[dict[str, Any]]) -> None:
+def write_csv(path: Path, rows: Sequence[Mapping[str, object]]) -> None:
     """A line per row, the first row's keys as the heading."""
     part = path.with_name(f".{path.name}.part")
     with part.open("w", newline="") as file:
@@ -25,8 +28,8 @@ def write_csv(path: Path, rows: list[dict[str, Any]]) -> None:
     os.replace(part, path)
 
 
-def as_toml(table: dict[str, Any]) -> str:
-    """A config as text. The library that writes it is imported here: most programs write none."""
+def as_toml(table: Mapping[str, object]) -> str:
+    """A config as text. The library that writes it is imported here, since most programs write none."""
     import tomlkit
 
     return tomlkit.dumps(table)

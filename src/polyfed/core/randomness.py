@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 from enum import IntEnum
 from functools import partial
+from typing import cast
 
 import jax
 import jax.numpy as jnp
@@ -38,14 +39,18 @@ def client_ids(names: Sequence[str]) -> np.ndarray:
 
 
 def purpose_key(seed: jax.Array | int, purpose: Purpose, round: jax.Array | int = 0) -> jax.Array:
-    """The key that all parties of a round share: of the server's draws, such as who takes part."""
+    """The key that all parties of a round share, for draws of the server such as who takes part."""
     words = jnp.stack([jnp.asarray(seed, jnp.uint32), jnp.uint32(purpose)])
-    return jax.random.fold_in(jax.random.wrap_key_data(words, impl="threefry2x32"), round)
+    return jax.random.fold_in(_key(words), round)
 
 
 def client_key(shared: jax.Array, client: jax.Array) -> jax.Array:
     """The key of one client: the round's key, xor the client's two words (a counter-based generator takes any key)."""
-    return jax.random.wrap_key_data(jax.random.key_data(shared) ^ client, impl="threefry2x32")
+    return _key(jax.random.key_data(shared) ^ client)
+
+
+def _key(words: jax.Array) -> jax.Array:
+    return cast(jax.Array, jax.random.wrap_key_data(words, impl="threefry2x32"))
 
 
 SHUFFLE_ROUNDS = 32
@@ -60,8 +65,8 @@ def shuffled(
     The swap-or-not shuffle (Hoang, Morris, Rogaway 2012): each pass pairs x with (k - x) mod size and swaps the pair if
     a hash of it says so. Every pass is an involution, hence the whole an exact permutation for any `size`, traced or
     not, at a cost that depends on the number of positions alone: a batch needs no sorted array of the client's rows,
-    and a cohort of K among N clients needs K evaluations. `unroll`: passes that are compiled as one; of few positions
-    several are quicker, of thousands one by one. An accelerator takes all of them in one kernel.
+    and a cohort of K among N clients needs K evaluations. `unroll` is how many passes are compiled as one: several are
+    quicker for few positions, one for thousands. An accelerator takes all of them in one kernel.
     """
     with jax.numpy_dtype_promotion("standard"):
         size = jnp.asarray(size, jnp.uint32)
@@ -79,11 +84,12 @@ def shuffled(
             return lax.scan(swap, x, words, unroll=together)[0]
 
         ways = partial(passes, together=unroll), partial(passes, together=SHUFFLE_ROUNDS)
-        return lax.platform_dependent(x, words, cpu=ways[0], default=ways[1]).astype(jnp.int32)
+        places = cast(jax.Array, lax.platform_dependent(x, words, cpu=ways[0], default=ways[1]))
+        return places.astype(jnp.int32)
 
 
 def coins(key: jax.Array, shape: tuple[int, ...], probability: float) -> jax.Array:
-    """An array of independent True with this probability, else False: two hashes per coin, for dropout's many."""
+    """Independent coins, True with this probability. A coin is two hashes, as dropout needs many of them."""
     words = jax.random.key_data(key)
     with jax.numpy_dtype_promotion("standard"):
         count = jnp.arange(math.prod(shape), dtype=jnp.uint32).reshape(shape)
@@ -92,7 +98,7 @@ def coins(key: jax.Array, shape: tuple[int, ...], probability: float) -> jax.Arr
 
 
 def _words(key: jax.Array) -> jax.Array:
-    """Two words for each pass of a shuffle: hashes of the key and the pass, cheaper than draws of a generator."""
+    """Two words for each pass of a shuffle, hashed from the key and the pass, which is cheaper than a generator."""
     count = jnp.arange(SHUFFLE_ROUNDS, dtype=jnp.uint32)
     both = _mix(_mix(count * jnp.uint32(0x9E3779B9) + key[0]) ^ key[1])
     return jnp.stack([_mix(both + jnp.uint32(0x6A09E667)), _mix(both ^ jnp.uint32(0xBB67AE85))], axis=1)

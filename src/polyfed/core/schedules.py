@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 
+from polyfed.core.trees import Scalar
+
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
@@ -36,11 +38,9 @@ class InverseStep:
 
 
 Schedule = float | Decay | Inverse | InverseStep
-Real = float | jax.Array
-"""A real number: as it was given, or traced."""
 
 
-def at(schedule: Schedule, round: jax.Array, step: jax.Array | None = None) -> Real:
+def at(schedule: Schedule | jax.Array, round: jax.Array, step: jax.Array | None = None) -> Scalar:
     """The schedule's value in this round (the first is 0) and, where the method counts them, step (the first is 1)."""
     if isinstance(schedule, InverseStep):
         assert step is not None, "checks.stepsize refuses it where steps are not counted"

@@ -1,5 +1,8 @@
 """What a process sets up before JAX computes anything. Importing polyfed sets up nothing."""
 
+# jax.config has no types:
+# pyright: reportUnknownMemberType=false
+
 from __future__ import annotations
 
 import hashlib

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import operator
-from typing import Any
+from collections.abc import Callable
+from typing import Any, cast, overload
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
-from polyfed.core.schedules import Real
-
 Tree = Any
-"""A pytree of arrays: parameters, gradients, states."""
+"""A pytree of arrays: parameters, gradients, states. Which containers hold them is the model's or the method's choice,
+and no type can say it."""
+Scalar = float | jax.Array
+
+
+@overload
+def leafwise(function: Callable[[jax.Array], jax.Array], a: Tree) -> Tree: ...
+@overload
+def leafwise(function: Callable[[jax.Array, jax.Array], jax.Array], a: Tree, b: Tree, /) -> Tree: ...
+def leafwise(function: Callable[..., jax.Array], a: Tree, *others: Tree) -> Tree:
+    """`jax.tree.map` of arrays, with types."""
+    return jax.tree.map(function, a, *others)
 
 
 def add(a: Tree, b: Tree) -> Tree:
@@ -23,42 +33,48 @@ def subtract(a: Tree, b: Tree) -> Tree:
     return jax.tree.map(operator.sub, a, b)
 
 
-def scale(factor: Any, a: Tree) -> Tree:
-    return jax.tree.map(lambda x: factor * x, a)
+def scale(factor: Scalar, a: Tree) -> Tree:
+    return leafwise(lambda x: factor * x, a)
 
 
-def descend(a: Tree, step: Any, direction: Tree) -> Tree:
+def descend(a: Tree, step: Scalar, direction: Tree) -> Tree:
     """a - step * direction."""
-    return jax.tree.map(lambda x, d: x - step * d, a, direction)
+    return leafwise(lambda x, d: x - step * d, a, direction)
 
 
 def tied(a: Tree, *others: Tree) -> Tree:
-    """a, every part of which waits for all the other parts, and for the others.
+    """a, none of whose leaves is ready before all of them are, and all of the others.
 
-    On a CPU, XLA updates weights in place only where it sees that whatever reads them comes before; else every step
-    copies them. A gradient whose parts wait for each other shows it: each has 0 times a number of the others added.
+    On a CPU, XLA updates weights in place only where it can see that everything that reads them comes first; otherwise
+    every step copies them. Leaves of a gradient that wait for each other let it see that: to each of them 0 times a
+    number of the others is added.
     """
 
-    def waiting(a: Tree, others: Any) -> Tree:
+    def waiting(a: Tree, others: Tree) -> Tree:
         seen = [jnp.ravel(leaf)[0] for leaf in jax.tree.leaves((a, others)) if leaf.size]
         zero = 0 * lax.stop_gradient(sum(seen[1:], seen[0]))
-        return jax.tree.map(lambda leaf: leaf + zero.astype(leaf.dtype), a)
+        return leafwise(lambda leaf: leaf + zero.astype(leaf.dtype), a)
+
+    def as_given(a: Tree, others: Tree) -> Tree:
+        return a
 
     if len(jax.tree.leaves((a, others))) < 2:
         return a
-    return lax.platform_dependent(a, others, cpu=waiting, default=lambda a, _: a)
+    return cast(Tree, lax.platform_dependent(a, others, cpu=waiting, default=as_given))
 
 
-def descend_together(*steps: tuple[Tree, Real, Tree], after: Tree = None) -> tuple[Tree, ...]:
-    """a - step * direction of each (a, step, direction), all at once: every direction, and what is to come before, is
-    known before the first of them moves."""
+def descend_together(*steps: tuple[Tree, Scalar, Tree], after: Tree = None) -> tuple[Tree, ...]:
+    """a - step * direction of each (a, step, direction), all at once.
+
+    Every direction, and what is to come before, is known before the first of them moves.
+    """
     directions = tied(tuple(direction for _, _, direction in steps), after)
     return tuple(descend(a, step, d) for (a, step, _), d in zip(steps, directions, strict=True))
 
 
-def mix(weight: Any, a: Tree, b: Tree) -> Tree:
+def mix(weight: Scalar, a: Tree, b: Tree) -> Tree:
     """weight * a + (1 - weight) * b."""
-    return jax.tree.map(lambda x, y: weight * x + (1 - weight) * y, a, b)
+    return leafwise(lambda x, y: weight * x + (1 - weight) * y, a, b)
 
 
 def zeros_like(a: Tree) -> Tree:
@@ -66,7 +82,7 @@ def zeros_like(a: Tree) -> Tree:
 
 
 def dot(a: Tree, b: Tree) -> jax.Array:
-    return sum(jax.tree.leaves(jax.tree.map(lambda x, y: jnp.sum(x * y), a, b)), start=jnp.zeros(()))
+    return sum(jax.tree.leaves(leafwise(lambda x, y: jnp.sum(x * y), a, b)), start=jnp.zeros(()))
 
 
 def squared_norm(a: Tree) -> jax.Array:
@@ -75,7 +91,7 @@ def squared_norm(a: Tree) -> jax.Array:
 
 def where(condition: jax.Array, a: Tree, b: Tree) -> Tree:
     """a where the scalar condition holds, else b."""
-    return jax.tree.map(lambda x, y: jnp.where(condition, x, y), a, b)
+    return leafwise(lambda x, y: jnp.where(condition, x, y), a, b)
 
 
 def finite(a: Tree) -> jax.Array:
@@ -85,7 +101,7 @@ def finite(a: Tree) -> jax.Array:
 
 
 def count(a: Tree) -> int:
-    """The number of numbers in the tree."""
+    """How many numbers the tree holds."""
     return sum(x.size for x in jax.tree.leaves(a))
 
 

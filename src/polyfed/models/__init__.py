@@ -1,4 +1,12 @@
-"""Models: linear, perceptron, convolutional, recurrent, and a user's own (init, apply) pairs and Equinox modules."""
+"""Models: how to draw their parameters, and how to apply them.
+
+base.py               what a model is; a user's own (init, apply) pair
+dense.py              linear models and multi-layer perceptrons
+conv.py, winograd.py  convolutional networks, and their 3 x 3 kernels with fewer products
+recurrent.py          LSTMs over token ids
+equinox_modules.py    Equinox modules
+checks.py             the options of models, checked
+"""
 
 from polyfed.models.base import Architecture, Model, Params, SequenceArchitecture, own_model
 from polyfed.models.conv import cifar_cnn, cnn, femnist_cnn, lenet

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import jax
+import numpy as np
 
 from polyfed.core.errors import PolyfedError
+from polyfed.core.trees import Tree
 
-Params = Any
+Params = Tree
 
 
 @dataclass(frozen=True)
@@ -19,18 +21,18 @@ class Model:
 
     init: Callable[[jax.Array], Params]
     apply: Callable[[Params, jax.Array], jax.Array]
-    design: Callable[[Any], Any] | None = None
+    design: Callable[[np.ndarray], np.ndarray] | None = None
     """For a model that is linear in its parameters: the examples as the rows that multiply them."""
     start: str = "random"
     """Where training starts unless the run says otherwise: "random" (init's draw) or "zeros"."""
     train_apply: Callable[[Params, jax.Array, jax.Array], jax.Array] | None = None
     """`train_apply(params, x, key)`, in place of `apply` in the steps of training: for dropout and the like."""
     tokens: int | None = None
-    """For a model of token ids: how many there are; it reads whole numbers below that."""
+    """For a model of token ids: how many ids there are. It reads whole numbers below that."""
 
 
 class Architecture(Protocol):
-    """A family of models that takes its input and output sizes from the data."""
+    """A family of models, whose input and output sizes come from the data."""
 
     def build(self, inputs: tuple[int, ...], outputs: int | None) -> Model:
         """The model for examples of shape `inputs`; `outputs` None means one number per example."""
@@ -39,12 +41,12 @@ class Architecture(Protocol):
 
 @runtime_checkable
 class SequenceArchitecture(Architecture, Protocol):
-    """One that can also give an output for every position of a sequence."""
+    """A family of models that can also give an output for every position of a sequence."""
 
     def every_position(self) -> Architecture: ...
 
 
-def own_model(parts: tuple[Any, ...]) -> Model:
+def own_model(parts: tuple[Callable[..., Params], ...]) -> Model:
     """A user's (init, apply) or (init, apply, train_apply)."""
     if len(parts) not in (2, 3) or not all(callable(part) for part in parts[:2]):
         raise PolyfedError("a model of your own is (init, apply) or (init, apply, train_apply), all functions")

@@ -3,9 +3,9 @@
 A convolution is patches + one matrix product: under `vmap` over the clients' weights that stays a batched product,
 where XLA's own convolution turns into a grouped one, many times slower. So does the backward pass. On a CPU the images
 go through all the convolutions a few at a time, so that their patches stay in the cache, and 3 x 3 kernels of many
-channels take fewer products (`models.winograd`). On an accelerator the patches are larger: what a block of neighbouring
-outputs reads, times a matrix that has the weights at each output's place. That is more arithmetic, but in products of a
-better shape, and a fraction of the memory traffic.
+channels take fewer products (`models.winograd`). On an accelerator the patches are larger: all that a block of
+neighbouring outputs reads, times a matrix that has the weights at each output's place. That is more arithmetic, but in
+products of a better shape and with a fraction of the memory traffic.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.typing import DTypeLike
 
 from polyfed.core.errors import PolyfedError
 from polyfed.core.precision import like_weights, widened
@@ -25,12 +25,16 @@ from polyfed.models import checks, winograd
 from polyfed.models.base import Model
 from polyfed.models.dense import ACTIVATIONS, Layer, affine, check_activation, dropout, he_layer
 
+Layers = dict[str, list[Layer]]
+"""The convolutions, "conv", and the fully connected layers, "fc"."""
 PADDINGS = ("valid", "same")
 Block = tuple[int, int]
+Features = Callable[[list[Layer], jax.Array], jax.Array]
+"""The convolutions, of layers and images."""
 OPERATIONS_PER_NUMBER = 200
-"""On an accelerator, operations of a matrix product that take the time of writing and reading a number of a patch."""
+"""On an accelerator, writing and reading a number of a patch takes as long as so many operations of a product."""
 BLOCK_BYTES = 1 << 20
-"""On a CPU, the patches of the images that go through the convolutions together take at most so much."""
+"""On a CPU, as many images go through the convolutions together as have patches of at most this size."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +68,7 @@ class Convolutional:
         rows, columns = (height * width * depth, *self.hidden), (*self.hidden, outputs)
         activation = ACTIVATIONS[self.activation]  # of a monotone one, pooling first gives the same with less work
 
-        def init(key: jax.Array) -> dict[str, list[Layer]]:
+        def init(key: jax.Array) -> Layers:
             keys = jax.random.split(key, len(kernels) + len(rows))
             shapes = [*kernels, *((m,) if n is None else (m, n) for m, n in zip(rows, columns, strict=True))]
             layers = [he_layer(k, shape) for k, shape in zip(keys, shapes, strict=True)]
@@ -76,7 +80,7 @@ class Convolutional:
                 x = max_pool(activation(x), size) if self.activation == "gelu" else activation(max_pool(x, size))
             return x.reshape(x.shape[0], -1)
 
-        def forward(params: Any, x: jax.Array, key: jax.Array | None) -> jax.Array:
+        def forward(params: Layers, x: jax.Array, key: jax.Array | None) -> jax.Array:
             x = x.reshape(x.shape[0], *inputs[:2], -1)
             together = BLOCK_BYTES // (widest * x.dtype.itemsize)
             few, whole = in_blocks(features, together), partial(features, block=None)
@@ -88,7 +92,7 @@ class Convolutional:
                 x = dropout(activation(affine(layer, x)), self.dropout[1], key, number)
             return affine(params["fc"][-1], x)
 
-        def apply(params: Any, x: jax.Array) -> jax.Array:
+        def apply(params: Layers, x: jax.Array) -> jax.Array:
             return forward(params, x, None)
 
         return Model(init, apply, train_apply=forward if any(self.dropout) else None)
@@ -102,16 +106,16 @@ class Convolutional:
         return inputs[0], inputs[1], inputs[2] if len(inputs) == 3 else 1
 
 
-def in_blocks(function: Callable[[Any, jax.Array], jax.Array], most: int) -> Callable[[Any, jax.Array], jax.Array]:
-    """The same function, of as many rows at a time as divide their number, at most `most`."""
+def in_blocks(function: Features, most: int) -> Features:
+    """The same function, a block of rows at a time: the largest number up to `most` that divides the rows."""
 
-    def blocked(params: Any, x: jax.Array) -> jax.Array:
+    def blocked(layers: list[Layer], x: jax.Array) -> jax.Array:
         rows = x.shape[0]
         size = max((n for n in range(1, min(rows, most) + 1) if rows % n == 0), default=1)
         if size >= rows:
-            return function(params, x)
-        found = lax.map(lambda block: function(params, block), x.reshape(-1, size, *x.shape[1:]))
-        return found.reshape(rows, *found.shape[2:])
+            return function(layers, x)
+        outputs = lax.map(lambda block: function(layers, block), x.reshape(-1, size, *x.shape[1:]))
+        return outputs.reshape(rows, *outputs.shape[2:])
 
     return blocked
 
@@ -155,7 +159,7 @@ def _by_blocks(x: jax.Array, w: jax.Array, block: Block) -> jax.Array:
     """What every block of outputs reads, times a matrix that has w at the place of each output of the block.
 
     The images are cut into cells of the block's size, and a window is a few neighbouring cells, whole: the block's
-    sides must divide the kernel's, less 1. A backward pass makes the windows again: that takes less than to keep them.
+    sides must divide the kernel's, less 1. A backward pass makes the windows again, which costs less than keeping them.
     """
     high, across, depth, out = w.shape
     rows, height, width = x.shape[0], x.shape[1] - high + 1, x.shape[2] - across + 1
@@ -175,20 +179,20 @@ def _by_blocks(x: jax.Array, w: jax.Array, block: Block) -> jax.Array:
     else:
         places = [_places(side, size, w.dtype) for side, size in zip(block, w.shape[:2], strict=True)]
         matrix = jnp.einsum("ijco,maip,nbjq->mnabcpqo", w, *places).reshape(windows.shape[1], -1)
-    found = (windows @ matrix).reshape(rows, down, along, *block, out)
-    found = found.transpose(0, 1, 3, 2, 4, 5).reshape(rows, down * block[0], along * block[1], out)
-    return found[:, :height, :width]
+    outputs = (windows @ matrix).reshape(rows, down, along, *block, out)
+    outputs = outputs.transpose(0, 1, 3, 2, 4, 5).reshape(rows, down * block[0], along * block[1], out)
+    return outputs[:, :height, :width]
 
 
-def _places(side: int, size: int, dtype: Any) -> jax.Array:
+def _places(side: int, size: int, dtype: DTypeLike) -> jax.Array:
     """(cell, place in the cell, place in the kernel, output of the block): 1 where these meet, else 0."""
     window, kernel, output = (jnp.arange(n) for n in (side + size - 1, size, side))
-    found = (window[:, None, None] == kernel[:, None] + output).astype(dtype)
-    return found.reshape(-1, side, size, side)
+    meets = (window[:, None, None] == kernel[:, None] + output).astype(dtype)
+    return meets.reshape(-1, side, size, side)
 
 
 def max_pool(x: jax.Array, size: int) -> jax.Array:
-    """The largest of each size x size square; what is left over at the lower and right edge is not looked at."""
+    """The largest of each size x size square; what is left over at the lower and right edge is ignored."""
     if size == 1:
         return x
     rows, height, width, depth = x.shape[0], x.shape[1] // size, x.shape[2] // size, x.shape[3]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +12,7 @@ import numpy as np
 from jax import lax
 
 from polyfed.core import randomness
+from polyfed.core.checks import flag
 from polyfed.core.errors import PolyfedError, suggestion
 from polyfed.core.precision import like_weights, widened
 from polyfed.models import checks
@@ -22,7 +22,7 @@ ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {"relu": jax.nn.relu,
 
 Layer = dict[str, jax.Array]
 NARROW = 16
-"""The most outputs of a layer that a CPU is given outputs first."""
+"""Layers with at most so many outputs are multiplied outputs first on a CPU."""
 
 
 @dataclass(frozen=True)
@@ -62,13 +62,13 @@ class Perceptron:
             keys = jax.random.split(key, len(rows))
             return [he_layer(k, _shape(m, n), self.bias) for k, m, n in zip(keys, rows, columns, strict=True)]
 
-        def forward(params: Any, x: jax.Array, key: jax.Array | None) -> jax.Array:
+        def forward(params: list[Layer], x: jax.Array, key: jax.Array | None) -> jax.Array:
             x = x.reshape(x.shape[0], -1)
             for number, layer in enumerate(params[:-1]):
                 x = dropout(activation(affine(layer, x)), self.dropout, key, number)
             return affine(params[-1], x)
 
-        def apply(params: Any, x: jax.Array) -> jax.Array:
+        def apply(params: list[Layer], x: jax.Array) -> jax.Array:
             return forward(params, x, None)
 
         return Model(init, apply, train_apply=forward if self.dropout else None)
@@ -95,9 +95,9 @@ def affine(layer: Layer, x: jax.Array) -> jax.Array:
 def product(x: jax.Array, w: jax.Array) -> jax.Array:
     """x @ w; on a CPU, a narrow w is taken outputs first.
 
-    Small products run along the last axis, and ten numbers fill no vector unit. With the outputs first it is the rows
-    or the inputs that stand last, forward and backward: 1.2 to 4 times as fast for 16 to 2 outputs. The barriers keep
-    the compiler from turning the axes back.
+    Small products run along the last axis, and ten numbers do not fill a vector unit. With the outputs first, the rows
+    or the inputs stand last, forward and backward: 1.2 to 4 times as fast for 16 to 2 outputs. The barriers keep the
+    compiler from turning the axes back.
     """
     x = like_weights(x, w)
     if x.ndim != 2 or w.ndim != 2 or w.shape[1] > NARROW:
@@ -120,8 +120,7 @@ def dropout(x: jax.Array, rate: float, key: jax.Array | None, layer: int) -> jax
 
 def linear(bias: bool = True) -> Linear:
     """A linear model; `bias=False` is the papers' form of the convex problems."""
-    _check_bias(bias)
-    return Linear(bias)
+    return Linear(flag("bias", bias))
 
 
 def mlp(
@@ -129,7 +128,7 @@ def mlp(
 ) -> Perceptron:
     """A multi-layer perceptron; `dropout` is the share of each hidden layer that a training step leaves out."""
     check_activation(activation)
-    _check_bias(bias)
+    flag("bias", bias)
     return Perceptron(
         checks.widths("mlp: hidden", hidden), activation, bias, checks.rates("mlp: dropout", dropout, 1)[0]
     )
@@ -139,8 +138,3 @@ def check_activation(activation: str) -> str:
     if activation not in ACTIVATIONS:
         raise PolyfedError(f"unknown activation '{activation}'{suggestion(activation, ACTIVATIONS)}")
     return activation
-
-
-def _check_bias(bias: object) -> None:
-    if not isinstance(bias, bool):
-        raise PolyfedError(f"bias must be true or false, found {bias!r}")

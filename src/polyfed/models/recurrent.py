@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TypedDict
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +16,14 @@ from polyfed.models.base import Model
 from polyfed.models.dense import Layer, affine, dropout
 
 Saved = tuple[jax.Array, ...]
+
+
+class Weights(TypedDict):
+    """The parameters of a recurrent network."""
+
+    embedding: jax.Array
+    lstm: list[Layer]
+    fc: Layer
 
 
 @dataclass(frozen=True)
@@ -45,7 +53,7 @@ class Recurrent:
             )
         tokens, widths = self.vocabulary or outputs, (self.embedding, *(self.hidden,) * (self.layers - 1))
 
-        def init(key: jax.Array) -> dict[str, Any]:
+        def init(key: jax.Array) -> Weights:
             first, last, *keys = jax.random.split(key, self.layers + 2)
             return {
                 "embedding": jax.random.normal(first, (tokens, self.embedding), jnp.result_type(float)),
@@ -53,7 +61,7 @@ class Recurrent:
                 "fc": {"w": _scaled(last, (self.hidden, outputs)), "b": jnp.zeros(outputs, jnp.result_type(float))},
             }
 
-        def forward(params: Any, x: jax.Array, key: jax.Array | None) -> jax.Array:
+        def forward(params: Weights, x: jax.Array, key: jax.Array | None) -> jax.Array:
             x = jnp.take(params["embedding"], x.T, axis=0)  # time comes first: (length, rows, width)
             for number, layer in enumerate(params["lstm"]):
                 x = lstm_layer(layer, dropout(x, self.dropout if number else 0.0, key, number))
@@ -61,7 +69,7 @@ class Recurrent:
                 return affine(params["fc"], x[-1])
             return jnp.swapaxes(affine(params["fc"], x), 0, 1)
 
-        def apply(params: Any, x: jax.Array) -> jax.Array:
+        def apply(params: Weights, x: jax.Array) -> jax.Array:
             return forward(params, x, None)
 
         stochastic = self.dropout > 0 and self.layers > 1
@@ -88,11 +96,11 @@ def lstm(
 def lstm_layer(layer: Layer, x: jax.Array) -> jax.Array:
     """The hidden states of one layer, from zero on: (length, rows, inputs) to (length, rows, hidden).
 
-    What the inputs add to the gates is one matrix product over all times; the scan does the rest.
+    The inputs' part of the gates is one matrix product over all times; the scan does the rest.
     """
     length, rows, inputs = x.shape
-    found = like_weights(x, layer["w"]).reshape(length * rows, inputs) @ layer["w"][:inputs]
-    gates = widened(found) + layer["b"]
+    from_inputs = like_weights(x, layer["w"]).reshape(length * rows, inputs) @ layer["w"][:inputs]
+    gates = widened(from_inputs) + layer["b"]
     return _recur(gates.reshape(length, rows, -1), layer["w"][inputs:])
 
 

@@ -1,8 +1,8 @@
 """3 x 3 convolutions with fewer products, for a CPU: Winograd's F(2 x 2, 3 x 3).
 
-Four outputs, a square, are sums and differences of 16 products for each pair of channels, where they take 36 as they
-stand. What goes into the products and comes out of them are sums as well; all weights of these are 1, -1 and 1/2, so
-that rounding is about that of the plain sum. S. Winograd, Arithmetic Complexity of Computations, 1980; A. Lavin and
+A square of four outputs takes 16 products for each pair of channels, where the plain sum takes 36. What goes into the
+products and what comes out of them are sums with the weights 1, -1 and 1/2, so that rounding is about that of the plain
+sum. S. Winograd, Arithmetic Complexity of Computations, 1980; A. Lavin and
 S. Gray, Fast Algorithms for Convolutional Neural Networks, 2016.
 """
 
@@ -15,8 +15,8 @@ import jax.numpy as jnp
 from jax import lax
 
 LEAST = 32
-"""The channels on either side from which on it pays: forward and backward take 1.1 times as long by the plain sum with
-32 and 32, 1.6 times with 64 and 64, but 0.9 times with 16 and 16."""
+"""It pays from so many channels on either side: forward and backward, the plain sum takes 1.1 times as long with 32 and
+32 channels, 1.6 times with 64 and 64, but 0.9 times with 16 and 16."""
 
 
 def suits(w: jax.Array) -> bool:
@@ -36,19 +36,18 @@ def weights(w: jax.Array) -> jax.Array:
 def convolve(x: jax.Array, w: jax.Array) -> jax.Array:
     """The cross-correlation of images (rows, height, width, in) with weights made by `weights`, stride 1.
 
-    The barriers keep each sum from being taken anew for all that reads it.
+    The barriers keep the compiler from taking a sum anew wherever it is read.
     """
     rows, height, width = x.shape[0], x.shape[1] - 2, x.shape[2] - 2
     down, along = -(-height // 2), -(-width // 2)
     x = jnp.pad(x, ((0, 0), (0, height % 2), (0, width % 2), (0, 0)))
     x = lax.optimization_barrier(jnp.stack(_differences(x, 1, down)))
     x = lax.optimization_barrier(jnp.stack(_differences(x, 3, along), 1))
-    found = (x.reshape(16, rows * down * along, -1) @ w).reshape(4, 4, rows, down, along, -1)
-    a, b, c, d = (found[:, i] for i in range(4))
-    found = jnp.stack([a + b + c, b - c - d], 4)
-    a, b, c, d = found
-    found = jnp.stack([a + b + c, b - c - d], 2)
-    return found.reshape(rows, 2 * down, 2 * along, -1)[:, :height, :width]
+    products = (x.reshape(16, rows * down * along, -1) @ w).reshape(4, 4, rows, down, along, -1)
+    a, b, c, d = (products[:, i] for i in range(4))
+    a, b, c, d = jnp.stack([a + b + c, b - c - d], 4)
+    outputs = jnp.stack([a + b + c, b - c - d], 2)
+    return outputs.reshape(rows, 2 * down, 2 * along, -1)[:, :height, :width]
 
 
 def _differences(x: jax.Array, axis: int, count: int) -> list[jax.Array]:

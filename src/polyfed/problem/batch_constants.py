@@ -1,8 +1,8 @@
-"""Gradients on batches: A_i and C_i of Scafflix's Assumption 3, and their variance, measured on a problem."""
+"""Constants of gradients on batches, from a problem's data: A_i and C_i of Scafflix's Assumption 3, and variances."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +11,7 @@ from jax import lax
 from jax.flatten_util import ravel_pytree
 
 from polyfed import theory
-from polyfed.core.trees import mix
+from polyfed.core.trees import Tree, mix
 from polyfed.problem.objective import Batch, Examples
 from polyfed.problem.reference import CURVATURE, Reference
 
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
 def sampled_constants(problem: Problem, batch: int, solution: Reference | None) -> tuple[np.ndarray, np.ndarray]:
     """A_i and C_i of every client for batches drawn with replacement; C_i is 0 unless the solution is given.
 
-    Without replacement the variance of a batch's gradient is smaller, so that the constants hold there, too.
+    Without replacement the variance of a batch's gradient is smaller, so the constants hold there, too.
     """
     assert problem.model.design is not None
     curvature = CURVATURE[problem.loss.name]
-    found = []
+    constants = []
     for client in range(len(problem)):
         rows = problem.model.design(problem.federation.train.of(client)[0])
         L = curvature * np.sum(rows**2, axis=1) + problem.l2
         gradients = np.zeros((len(rows), 1)) if solution is None else _gradients(problem, client, solution)
-        found.append(theory.expected_smoothness(L, gradients, min(batch, len(rows))))
-    return np.array([constants.A for constants in found]), np.array([constants.C for constants in found])
+        constants.append(theory.expected_smoothness(L, gradients, min(batch, len(rows))))
+    return np.array([client.A for client in constants]), np.array([client.C for client in constants])
 
 
 def _gradients(problem: Problem, client: int, solution: Reference) -> np.ndarray:
@@ -40,7 +40,7 @@ def _gradients(problem: Problem, client: int, solution: Reference) -> np.ndarray
     with jax.enable_x64(True):
         rows = slice(*problem.federation.train.offsets[client : client + 2])
         x, y = (jnp.asarray(array[rows]) for array in problem.examples("train"))
-        model: Any = jax.tree.map(jnp.asarray, solution.params)
+        model = jax.tree.map(jnp.asarray, solution.params)
         if solution.local_models is not None:
             own = jax.tree.map(lambda leaf: jnp.asarray(leaf[client]), solution.local_models.params)
             model = mix(solution.alpha[client], model, own)
@@ -48,35 +48,35 @@ def _gradients(problem: Problem, client: int, solution: Reference) -> np.ndarray
         return np.asarray(jax.jit(jax.vmap(lambda x, y: _row_gradient(problem, model, x, y)))(x, y))
 
 
-def gradient_variances(problem: Problem, models: Any) -> np.ndarray:
-    """E |gradient of one row - gradient|^2 of every client at its models: (clients, points), the leading axes of these.
+def gradient_variances(problem: Problem, models: Tree) -> np.ndarray:
+    """E |gradient of one row - gradient|^2 of every client at its models, of shape (clients, points).
 
-    A batch of b rows that are drawn with replacement has 1/b of it.
+    `models` has these two axes first. A batch of b rows that are drawn with replacement has 1/b of the variance.
     """
     part = problem.federation.train
     longest = int(np.max(part.sizes))
     with jax.enable_x64(True):
         x, y = (jnp.asarray(array) for array in problem.examples("train"))
 
-        def of_client(given: tuple[jax.Array, jax.Array, Any]) -> jax.Array:
+        def of_client(given: tuple[jax.Array, jax.Array, Tree]) -> jax.Array:
             start, size, points = given
             place = jnp.arange(longest)
             rows, inside = start + jnp.minimum(place, size - 1), place < size
 
-            def at(params: Any) -> jax.Array:
-                found = jax.vmap(lambda row: _row_gradient(problem, params, x[row], y[row]))(rows)
-                return inside @ jnp.sum((found - inside @ found / size) ** 2, axis=1) / size
+            def variance(params: Tree) -> jax.Array:
+                gradients = jax.vmap(lambda row: _row_gradient(problem, params, x[row], y[row]))(rows)
+                return inside @ jnp.sum((gradients - inside @ gradients / size) ** 2, axis=1) / size
 
-            return lax.map(at, points)
+            return lax.map(variance, points)
 
         given = (jnp.asarray(part.offsets[:-1]), jnp.asarray(part.sizes), jax.tree.map(jnp.asarray, models))
         return np.asarray(jax.jit(lambda given: lax.map(of_client, given))(given))
 
 
-def _row_gradient(problem: Problem, params: Any, x: jax.Array, y: jax.Array) -> jax.Array:
+def _row_gradient(problem: Problem, params: Tree, x: jax.Array, y: jax.Array) -> jax.Array:
     """The gradient of one example's objective, as a vector."""
 
-    def loss(params: Any) -> jax.Array:
+    def loss(params: Tree) -> jax.Array:
         batch = Batch(None, jnp.ones(1))
         return problem.batch_loss(params, Examples(x[None], y[None]), batch) + problem.ridge(params)
 

@@ -16,9 +16,10 @@ def _inverse_size(federation: Federation | Population) -> np.ndarray:
     return np.median(sizes) / (np.median(sizes) + sizes)
 
 
-ClientValues = float | str | Sequence[float] | np.ndarray | Callable[[Federation | Population], np.ndarray]
-"""How a hyper-parameter of the clients may be given."""
-RULES: dict[str, Callable[[Federation | Population], np.ndarray]] = {"inverse_size": _inverse_size}
+Rule = Callable[[Federation | Population], np.ndarray]
+ClientValues = float | str | Sequence[float] | np.ndarray | Rule
+"""A number for all, one each, a column's or a rule's name, or a function of the federation."""
+RULES: dict[str, Rule] = {"inverse_size": _inverse_size}
 
 
 def mixing_weights(alpha: ClientValues, federation: Federation | Population, owner: str = "alpha") -> np.ndarray:
@@ -34,7 +35,7 @@ def client_values(
     given: ClientValues,
     federation: Federation | Population,
     owner: str,
-    rules: Mapping[str, Callable[[Federation | Population], np.ndarray]] | None = None,
+    rules: Mapping[str, Rule] | None = None,
     high: float = float("inf"),
 ) -> np.ndarray:
     """Every client's value of a hyper-parameter, from 0 to `high`."""

@@ -27,9 +27,9 @@ class Loss:
     metric_name: str
     metric: Callable[[jax.Array, jax.Array], jax.Array]
     outputs: Callable[[Federation | Population], int | None]
-    """The width of the model's output layer; None: one number per example, without an axis."""
+    """The width of the model's output layer; None where the output is one number per example, without an axis."""
     targets: Callable[[Federation | Population], Convert]
-    """What makes a federation's targets into those that the loss wants, or an error that names the label."""
+    """How a federation's targets become those that the loss wants; refuses labels that it cannot use, by name."""
 
 
 def _softmax(logits: jax.Array, label: jax.Array) -> jax.Array:
@@ -86,7 +86,7 @@ def _class_targets(federation: Federation | Population) -> Convert:
 
 
 def _binary_targets(federation: Federation | Population) -> Convert:
-    """+-1. Of two labels the larger is +1, which takes a look at all; those of a population must be 0 and 1, or +-1."""
+    """+-1. Of two labels the larger is +1. A population's labels, which nobody has seen, must be 0 and 1, or +-1."""
     values = federation.label_values()
     if values is None:
         return _known_signs

@@ -1,25 +1,29 @@
 """The FLIX objective (1/n) sum_i f_i(alpha_i x + (1 - alpha_i) x_i*) as one function of x, for reference solutions.
 
 For a model that is linear in its parameters the output of row r is alpha_c a_r.x + (1 - alpha_c) a_r.x_c*, c being the
-row's client: one matrix product serves all clients, and along a line the outputs move on a line, too.
+row's client. One matrix product then serves all clients, and along a line the outputs move on a line, too.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from polyfed.core import trees
+from polyfed.core.trees import Tree
 from polyfed.problem.objective import Batch, Examples, Objective
 
 if TYPE_CHECKING:
     from polyfed.problem.problem import Problem
 
+Unravel = Callable[[jax.Array], Tree]
+"""From a flat vector to the parameters."""
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(20)
 DENSE = 3 * 10**7
 """The most numbers that a Hessian's computation may hold at once: rows x outputs x parameters."""
@@ -28,25 +32,25 @@ DENSE = 3 * 10**7
 @partial(jax.tree_util.register_dataclass, data_fields=["examples", "alpha", "local"], meta_fields=["problem"])
 @dataclass(frozen=True)
 class GeneralMixture:
-    """Of any model: client by client. `local` are the pure local models, a leading client axis on each array."""
+    """The objective of any model, client by client. `local`: the pure local models, with a leading client axis."""
 
     problem: Problem
     examples: Examples
     alpha: jax.Array
-    local: Any
+    local: Tree
 
-    def value(self, x: Any) -> jax.Array:
+    def value(self, x: Tree) -> jax.Array:
         return jnp.mean(self._over_clients(lambda i: self._client(i).value(self._deployed(x, i))))
 
-    def gradient(self, x: Any) -> Any:
-        found = self._over_clients(lambda i: trees.scale(self.alpha[i], self._client(i).grad(self._deployed(x, i))))
-        return jax.tree.map(lambda leaf: jnp.mean(leaf, axis=0), found)
+    def gradient(self, x: Tree) -> Tree:
+        each = self._over_clients(lambda i: trees.scale(self.alpha[i], self._client(i).grad(self._deployed(x, i))))
+        return jax.tree.map(lambda leaf: jnp.mean(leaf, axis=0), each)
 
-    def hessian(self, x: jax.Array, unravel: Any) -> jax.Array | None:
-        """Its products alone are known."""
+    def hessian(self, x: jax.Array, unravel: Unravel) -> jax.Array | None:
+        """None: only its products are known."""
         return None
 
-    def divergence(self, end: Any, v: Any) -> jax.Array:
+    def divergence(self, end: Tree, v: Tree) -> jax.Array:
         """The integral over s in [0, 1] of (1 - s) v' H(end + s v) v, by Gauss-Legendre."""
 
         def curvature(s: jax.Array) -> jax.Array:
@@ -58,10 +62,10 @@ class GeneralMixture:
     def _client(self, client: jax.Array) -> Objective:
         return objective(self.problem, self.examples, client)
 
-    def _over_clients(self, function: Any) -> Any:
+    def _over_clients(self, function: Callable[[jax.Array], Tree]) -> Tree:
         return jax.vmap(function)(jnp.arange(len(self.problem)))
 
-    def _deployed(self, x: Any, client: jax.Array) -> Any:
+    def _deployed(self, x: Tree, client: jax.Array) -> Tree:
         own = x if self.local is None else jax.tree.map(lambda leaf: jnp.asarray(leaf)[client], self.local)
         return trees.mix(self.alpha[client], x, own)
 
@@ -73,7 +77,7 @@ class GeneralMixture:
 )
 @dataclass(frozen=True)
 class LinearMixture:
-    """Of a linear model: all rows at once."""
+    """The objective of a linear model, all rows at once."""
 
     problem: Problem
     examples: Examples
@@ -85,26 +89,26 @@ class LinearMixture:
     """what the pure local model adds to each row's output"""
     alpha2: jax.Array
     """the mean of alpha_i^2; the ridge is alpha2/2 |x|^2 + pull.x + rest"""
-    pull: Any
+    pull: Tree
     rest: jax.Array
 
-    def value(self, x: Any) -> jax.Array:
+    def value(self, x: Tree) -> jax.Array:
         outputs, targets = self._outputs(x)
         ridge = 0.5 * self.alpha2 * trees.squared_norm(x) + trees.dot(self.pull, x) + self.rest
         return jnp.vdot(self.share, self.problem.loss.value(outputs, targets)) + self.problem.l2 * ridge
 
-    def gradient(self, x: Any) -> Any:
+    def gradient(self, x: Tree) -> Tree:
         return jax.grad(self.value)(x)
 
-    def hessian(self, x: jax.Array, unravel: Any) -> jax.Array | None:
-        """The matrix, unless it is too large to be formed at once; of the flat vector x."""
+    def hessian(self, x: jax.Array, unravel: Unravel) -> jax.Array | None:
+        """The matrix at the flat vector x; None where it is too large to be formed at once."""
         outputs = jax.eval_shape(lambda x: self._outputs(unravel(x))[0], x)
         if outputs.size * x.size > DENSE:
             return None
         flat = jax.grad(lambda x: self.value(unravel(x)))
         return jax.vmap(lambda column: jax.jvp(flat, (x,), (column,))[1])(jnp.eye(x.size))
 
-    def divergence(self, end: Any, v: Any) -> jax.Array:
+    def divergence(self, end: Tree, v: Tree) -> jax.Array:
         """The integral over s in [0, 1] of (1 - s) v' H(end + s v) v, by Gauss-Legendre: two matrix products in all."""
         start, targets = self._outputs(end)
         move = jax.jvp(lambda x: self._outputs(x)[0], (end,), (v,))[1]
@@ -120,14 +124,17 @@ class LinearMixture:
         bend = jax.lax.map(curvature, nodes) + self.problem.l2 * self.alpha2 * trees.squared_norm(v)
         return jnp.vdot(weights * (1 - nodes), bend)
 
-    def _outputs(self, x: Any) -> tuple[jax.Array, jax.Array]:
+    def _outputs(self, x: Tree) -> tuple[jax.Array, jax.Array]:
         """Every row's output under its client's mixture, and the targets."""
         outputs, targets = self.problem.predict(x, self.examples, Batch(None, self.share))
         scale = self.scale.reshape(-1, *(1,) * (outputs.ndim - 1))
         return scale * outputs + self.own, targets
 
 
-def mixture_objective(problem: Problem, alpha: np.ndarray, local: Any) -> GeneralMixture | LinearMixture:
+Mixture = GeneralMixture | LinearMixture
+
+
+def mixture_objective(problem: Problem, alpha: np.ndarray, local: Tree) -> Mixture:
     """The objective in its fastest form; `local` may be None where every alpha is 1."""
     examples = Examples(*map(jnp.asarray, problem.examples("train")))
     local = None if local is None else jax.tree.map(jnp.asarray, local)
@@ -145,8 +152,8 @@ def mixture_objective(problem: Problem, alpha: np.ndarray, local: Any) -> Genera
     return LinearMixture(problem, examples, share, scale, own, alpha2, pull, rest)
 
 
-def _own_outputs(problem: Problem, examples: Examples, factors: np.ndarray, local: Any) -> jax.Array:
-    """Of every row: its client's factor times the output of its client's pure local model."""
+def _own_outputs(problem: Problem, examples: Examples, factors: np.ndarray, local: Tree) -> jax.Array:
+    """Each row's output under its client's pure local model, times the client's factor."""
     offsets, outputs = problem.federation.train.offsets, []
     for client, factor in enumerate(factors):
         rows = slice(offsets[client], offsets[client + 1])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -13,8 +13,9 @@ from jax.flatten_util import ravel_pytree
 
 from polyfed.core import trees
 from polyfed.core.errors import PolyfedError
+from polyfed.core.trees import Tree
 from polyfed.problem import newton
-from polyfed.problem.mixture_objective import mixture_objective, objective
+from polyfed.problem.mixture_objective import Mixture, mixture_objective, objective
 from polyfed.problem.objective import Examples
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ class Constants:
 class LocalModels:
     """x_i* = argmin f_i of every client (a leading client axis), and the gradient norms that were reached."""
 
-    params: Any
+    params: Tree
     grad_norms: np.ndarray
 
 
@@ -45,7 +46,7 @@ class LocalModels:
 class Reference:
     """The minimiser x* of (1/n) sum_i f_i(alpha_i x + (1 - alpha_i) x_i*), its value f* and the gradient norm there."""
 
-    params: Any
+    params: Tree
     value: float
     grad_norm: float
     alpha: np.ndarray
@@ -58,14 +59,14 @@ def constants(problem: Problem) -> Constants:
     if design is None:
         raise PolyfedError("smoothness constants are known for linear models only; give the stepsize")
     curvature, squared = CURVATURE[problem.loss.name], problem.loss.name == "squared"
-    found = []
+    bounds = []
     for client in range(len(problem)):
         rows = design(problem.federation.train.of(client)[0])
         gram = rows.T @ rows if rows.shape[0] >= rows.shape[1] or squared else rows @ rows.T
         eigenvalues = np.linalg.eigvalsh(gram) / len(rows)
         lowest = max(eigenvalues[0], 0.0) if squared else 0.0
-        found.append((curvature * eigenvalues[-1], lowest, curvature * np.sum(rows**2) / len(rows)))
-    largest, lowest, trace = np.array(found).T
+        bounds.append((curvature * eigenvalues[-1], lowest, curvature * np.sum(rows**2) / len(rows)))
+    largest, lowest, trace = np.array(bounds).T
     return Constants(largest + problem.l2, lowest + problem.l2, trace + problem.l2)
 
 
@@ -75,16 +76,16 @@ def local_models(problem: Problem, tolerance: float) -> LocalModels:
         start, unravel = ravel_pytree(jax.tree.map(jnp.zeros_like, problem.init("zeros")))
         examples = Examples(*map(jnp.asarray, problem.examples("train")))
 
-        def one(examples: Examples, client: jax.Array) -> newton.Minimum:
+        def own_minimum(examples: Examples, client: jax.Array) -> newton.Minimum:
             f = objective(problem, examples, client)
             return newton.minimize(
                 lambda x: f.value(unravel(x)), lambda x: ravel_pytree(f.grad(unravel(x)))[0], start, tolerance
             )
 
         everyone = jnp.arange(len(problem))
-        found = jax.jit(lambda rows: jax.lax.map(partial(one, rows), everyone, batch_size=16))(examples)
-        params = jax.tree.map(np.asarray, jax.vmap(unravel)(found.x))
-    return LocalModels(params, np.asarray(found.grad_norm))
+        minima = jax.jit(lambda rows: jax.lax.map(partial(own_minimum, rows), everyone, batch_size=16))(examples)
+        params = jax.tree.map(np.asarray, jax.vmap(unravel)(minima.x))
+    return LocalModels(params, np.asarray(minima.grad_norm))
 
 
 def solve(problem: Problem, alpha: np.ndarray, local: LocalModels | None, tolerance: float) -> Reference:
@@ -93,10 +94,10 @@ def solve(problem: Problem, alpha: np.ndarray, local: LocalModels | None, tolera
         start, unravel = ravel_pytree(jax.tree.map(jnp.zeros_like, problem.init("zeros")))
         f = mixture_objective(problem, alpha, None if local is None else local.params)
 
-        def flat_gradient(f: Any, x: jax.Array) -> jax.Array:
+        def flat_gradient(f: Mixture, x: jax.Array) -> jax.Array:
             return ravel_pytree(f.gradient(unravel(x)))[0]
 
-        def minimize(f: Any, x: jax.Array, tolerance: float) -> newton.Minimum:
+        def minimize(f: Mixture, x: jax.Array, tolerance: float) -> newton.Minimum:
             dense = jax.eval_shape(lambda x: f.hessian(x, unravel), x) is not None
             hessian = (lambda x: f.hessian(x, unravel)) if dense else None
             return newton.minimize(
@@ -105,18 +106,18 @@ def solve(problem: Problem, alpha: np.ndarray, local: LocalModels | None, tolera
 
         # The curvature shrinks with alpha^2, so the gradient must be smaller for x to be as close.
         sharp = tolerance * float(np.mean(alpha**2))
-        found = jax.jit(minimize)(f, start, sharp)
-        norm, size = float(found.grad_norm), float(jnp.linalg.norm(found.x))
-        way = found.x / max(size, 1.0)
-        bend = jnp.vdot(way, jax.jvp(partial(flat_gradient, f), (found.x,), (way,))[1])
+        minimum = jax.jit(minimize)(f, start, sharp)
+        norm, size = float(minimum.grad_norm), float(jnp.linalg.norm(minimum.x))
+        direction = minimum.x / max(size, 1.0)
+        bend = jnp.vdot(direction, jax.jvp(partial(flat_gradient, f), (minimum.x,), (direction,))[1])
         flat = size > 1 and float(bend) < 1e-9 * float(np.mean(alpha**2))  # the infimum lies at infinity
         if not norm <= tolerance or flat:
             raise PolyfedError(
-                f"no minimiser was found: after {int(found.steps)} Newton steps the gradient's norm is {norm:.1e} "
+                f"no minimiser was found: after {int(minimum.steps)} Newton steps the gradient's norm is {norm:.1e} "
                 f"and the parameters' is {size:.1e}; without a ridge, separable data has none (l2 = {problem.l2:g})"
             )
-        params = jax.tree.map(np.asarray, unravel(found.x))
-        return Reference(params, float(f.value(unravel(found.x))), norm, alpha, local)
+        params = jax.tree.map(np.asarray, unravel(minimum.x))
+        return Reference(params, float(f.value(unravel(minimum.x))), norm, alpha, local)
 
 
 class Distance:
@@ -134,7 +135,7 @@ class Distance:
             f = mixture_objective(problem, reference.alpha, local)
             end = jax.tree.map(jnp.asarray, reference.params)
 
-            def measure(f: Any, x: Any) -> tuple[jax.Array, jax.Array, jax.Array]:
+            def measure(f: Mixture, x: Tree) -> tuple[jax.Array, jax.Array, jax.Array]:
                 v = trees.subtract(x, end)
                 plain = f.value(x) - reference.value
                 gap = jnp.where(plain > 1e-5, plain, f.divergence(end, v))
@@ -143,8 +144,8 @@ class Distance:
 
             self._measure = partial(jax.jit(measure), f)
 
-    def __call__(self, params: Any) -> dict[str, float]:
+    def __call__(self, params: Tree) -> dict[str, float]:
         with jax.enable_x64(True):
-            found = self._measure(jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), params))
-            gap, grad_norm2, distance = (float(number) for number in found)
+            measured = self._measure(jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), params))
+            gap, grad_norm2, distance = (float(number) for number in measured)
         return {"gap": gap, "grad_norm2": grad_norm2, "distance": distance}

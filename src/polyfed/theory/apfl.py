@@ -17,10 +17,10 @@ from polyfed.theory.inputs import Vector, clients, number
 
 @dataclass(frozen=True, kw_only=True)
 class ApflRisk:
-    """The quantities of Theorem 1, each one number or one for each client. Only `rows` is known.
+    """The quantities of Theorem 1, each one number or one for each client.
 
-    Estimates have to stand for the others, and C is a constant that the theorem does not name: the bound says in which
-    direction alpha should move, not what the risk will be.
+    Only `rows` is known; the others have to be estimated, and the theorem does not name its constant C. The bound
+    therefore says in which direction alpha should move, not what the risk will be.
     """
 
     rows: ArrayLike
@@ -75,9 +75,9 @@ def apfl_bound(alpha: ArrayLike, risk: ApflRisk) -> Vector:
 
 
 def apfl_mixing_weight(risk: ApflRisk) -> Vector:
-    """Eq. (3): the alpha_i that minimises `apfl_bound`; an estimate, as most of what it is made of.
+    """Eq. (3): the alpha_i that minimises `apfl_bound`; an estimate, since most of its inputs are.
 
-    Near 1 where the client is unlike the others, smaller where it has few rows; 1/2 where both brackets are zero.
+    Near 1 where the client is unlike the others, smaller where it has few rows, and 1/2 where both brackets are zero.
     """
     shared, own = risk.parts
     total = shared + own
@@ -103,13 +103,13 @@ def gradient_diversity(gradients: ArrayLike) -> Vector:
     `gradients` has the shape (points, clients, parameters), or (clients, parameters) for one point. An estimate from
     below: the definition takes the supremum over all w. zeta, the sum over clients, is `.sum()` of it.
     """
-    found = np.asarray(gradients, np.float64)
-    found = found[None] if found.ndim == 2 else found
-    if found.ndim != 3 or not np.isfinite(found).all():
+    points = np.asarray(gradients, np.float64)
+    points = points[None] if points.ndim == 2 else points
+    if points.ndim != 3 or not np.isfinite(points).all():
         raise PolyfedError(
             f"gradients must be finite, of shape (points, clients, parameters), found shape {np.shape(gradients)}"
         )
-    return np.max(np.sum((found - found.mean(axis=1, keepdims=True)) ** 2, axis=2), axis=0)
+    return np.max(np.sum((points - points.mean(axis=1, keepdims=True)) ** 2, axis=2), axis=0)
 
 
 def optimality_gap(local_models: ArrayLike, global_model: ArrayLike) -> Vector:
@@ -127,10 +127,10 @@ def optimality_gap(local_models: ArrayLike, global_model: ArrayLike) -> Vector:
 
 def apfl_offset(L: ArrayLike, mu: ArrayLike, local_steps: int) -> float:
     """a = max(128 kappa, tau) of Theorems 2 and 3, with kappa the largest L_i over the smallest mu_i."""
-    L, mu = clients(L=L, mu=mu)
+    L_i, mu = clients(L=L, mu=mu)
     if not mu.min() > 0:
         raise PolyfedError("mu must be above 0 for every client: the theorems on APFL's averages need strong convexity")
-    return float(max(128 * L.max() / mu.min(), local_steps))
+    return float(max(128 * L_i.max() / mu.min(), local_steps))
 
 
 def apfl_schedule(L: ArrayLike, mu: ArrayLike, local_steps: int) -> InverseStep:

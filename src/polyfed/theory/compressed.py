@@ -27,8 +27,8 @@ def dcgd_stepsize(
     Theorem 8 (nonconvex): 1 / L_alpha; its bound grows like (1 + 2 L_alpha gamma^2 max_i(L_i alpha_i^2 omega_i) / n)^k,
     so that a run of `rounds` should also keep that below e: gamma^2 <= n / (2 rounds L_alpha max_i(..)).
     """
-    L, alpha, omega = clients(L=L, alpha=alpha, omega=omega)
-    total, noisy = np.mean(alpha**2 * L), _noisy(L, alpha, omega)
+    L_i, alpha, omega = clients(L=L, alpha=alpha, omega=omega)
+    total, noisy = np.mean(alpha**2 * L_i), _noisy(L_i, alpha, omega)
     if total == 0:
         return INFINITE
     if _regime(regime) == "nonconvex":
@@ -40,9 +40,9 @@ def dcgd_stepsize(
 
 def diana_beta(omega: ArrayLike) -> Vector:
     """beta_i = 1 / (1 + omega_i): the largest stepsize of DIANA's memory (Lemma 4)."""
-    found = np.asarray(omega, np.float64)
-    clients(omega=found)
-    return 1 / (1 + found)
+    factors = np.asarray(omega, np.float64)
+    clients(omega=factors)
+    return 1 / (1 + factors)
 
 
 def diana_stepsize(
@@ -58,15 +58,15 @@ def diana_stepsize(
     is (1/n) sum_i |grad f_i(x) - grad f_i(y)|^2, so Q^2 is the mean of the alpha_i^4 L_i^2. The two agree where
     alpha_i^2 L_i is the same for all.
     """
-    L, alpha, omega = clients(L=L, alpha=alpha, omega=omega)
+    L_i, alpha, omega = clients(L=L, alpha=alpha, omega=omega)
     beta = _beta(omega, beta)
-    total = np.mean(alpha**2 * L)
+    total = np.mean(alpha**2 * L_i)
     if total == 0:
         return INFINITE
     if _regime(regime) == "nonconvex":
-        return _diana_nonconvex(alpha**2 * L, omega, beta)
-    memory = 4 * np.max(beta * omega * L * alpha**2) / (L.size * np.min(beta))
-    return float(1 / (total + 2 * _noisy(L, alpha, omega) + memory) / (4 if regime == "convex" else 1))
+        return _diana_nonconvex(alpha**2 * L_i, omega, beta)
+    memory = 4 * np.max(beta * omega * L_i * alpha**2) / (L_i.size * np.min(beta))
+    return float(1 / (total + 2 * _noisy(L_i, alpha, omega) + memory) / (4 if regime == "convex" else 1))
 
 
 def _diana_nonconvex(smoothness: Vector, omega: Vector, beta: Vector) -> float:

@@ -27,8 +27,8 @@ def multiplier_interval(L: ArrayLike, beta: float = 1.5) -> MultiplierInterval:
     The theorem's constant C_0 = 1 - lambda_max / (4 L_min) is positive for every multiplier in the interval only where
     beta <= 2, so that a larger beta is refused.
     """
-    (L,) = clients(L=L)
+    (L_i,) = clients(L=L)
     if not (np.ndim(beta) == 0 and 1 < beta <= 2):
         raise PolyfedError(f"beta must be above 1 and at most 2, found {beta}")
-    least = float(L.min())
-    return MultiplierInterval(beta * least, beta**2 * least, bool(beta * least >= L.max()))
+    least = float(L_i.min())
+    return MultiplierInterval(beta * least, beta**2 * least, bool(beta * least >= L_i.max()))

@@ -18,8 +18,8 @@ from polyfed.theory.inputs import INFINITE, Vector, clients, count, number, step
 
 def smoothness(L: ArrayLike, alpha: ArrayLike) -> float:
     """L_alpha = (1/n) sum_i alpha_i^2 L_i: the smoothness of the FLIX objective (Proposition 2)."""
-    L, alpha = clients(L=L, alpha=alpha)
-    return float(np.mean(alpha**2 * L))
+    L_i, alpha = clients(L=L, alpha=alpha)
+    return float(np.mean(alpha**2 * L_i))
 
 
 def convexity(mu: ArrayLike, alpha: ArrayLike) -> float:
@@ -33,8 +33,8 @@ def one_shot_weights(L: ArrayLike, alpha: ArrayLike) -> Vector:
 
     With alpha zero everywhere any start is a solution; the weights are then the limit for equal alpha, L_i / sum_j L_j.
     """
-    L, alpha = clients(L=L, alpha=alpha)
-    weights = (alpha**2 if alpha.any() else 1.0) * L
+    L_i, alpha = clients(L=L, alpha=alpha)
+    weights = (alpha**2 if alpha.any() else 1.0) * L_i
     return weights / weights.sum()
 
 
@@ -65,14 +65,14 @@ def one_shot_limit(epsilon: float, L: ArrayLike, variance: float) -> float:
     For unequal alpha_i, the largest of them may reach the limit with D^2 in place of V. Infinite where V = 0.
     """
     epsilon, variance = number("epsilon", epsilon), number("variance", variance)
-    (L,) = clients(L=L)
-    return INFINITE if variance == 0 else float(np.sqrt(2 * epsilon / (np.mean(L) * variance)))
+    (L_i,) = clients(L=L)
+    return INFINITE if variance == 0 else float(np.sqrt(2 * epsilon / (np.mean(L_i) * variance)))
 
 
 def growth(L: ArrayLike, mu: ArrayLike) -> float:
     """q = 1 / sqrt(1 - mu_hat / L_hat): each further communication allows an alpha larger by this factor (Sec. 3.1)."""
-    L, mu = clients(L=L, mu=mu)
-    left = 1 - np.mean(mu) / np.mean(L)
+    L_i, mu = clients(L=L, mu=mu)
+    left = 1 - np.mean(mu) / np.mean(L_i)
     return INFINITE if left <= 0 else float(1 / np.sqrt(left))
 
 
@@ -137,7 +137,7 @@ def budget_table(
         powers = [digit * 10**power for power in range(7) for digit in (1, 2, 5)]
         last = [int(enough)] if enough <= 10**6 else [10**6]
         budgets = [0, *(budget for budget in powers if budget < last[0]), *last]
-    rows = []
+    rows: list[Budget] = []
     for budget in budgets:
         alpha = largest_alpha(budget, epsilon, L, mu, variance)
         gap = gd_gap_bound(budget - 1, L, mu, alpha, variance=variance) if budget else 0.0
@@ -166,21 +166,21 @@ def gd_gap_bound(
     From the variance: (1 - mu_alpha/L_alpha)^k L_alpha V / 2, which is (ii) for equal alpha_i. Its proof holds for
     unequal ones too if V is taken with their weights, and is then never above (i).
     """
-    L, mu, alpha = clients(L=L, mu=mu, alpha=alpha)
+    L_i, mu, alpha = clients(L=L, mu=mu, alpha=alpha)
     if (variance is None) == (diameter is None):
         raise PolyfedError("gd_gap_bound needs either the variance or the diameter of the local models")
     if variance is not None:
-        start = np.mean(alpha**2 * L) * number("variance", variance) / 2
+        start = np.mean(alpha**2 * L_i) * number("variance", variance) / 2
     else:
         assert diameter is not None
-        start = np.max(alpha) ** 2 * np.mean(L) * number("diameter", diameter) ** 2 / 2
-    return (1 - gd_rate(L, mu, alpha)) ** np.asarray(steps, np.float64) * start
+        start = np.max(alpha) ** 2 * np.mean(L_i) * number("diameter", diameter) ** 2 / 2
+    return (1 - gd_rate(L_i, mu, alpha)) ** np.asarray(steps, np.float64) * start
 
 
 def gd_rate(L: ArrayLike, mu: ArrayLike, alpha: ArrayLike) -> float:
     """mu_alpha / L_alpha: the share of the gap that a step of GD removes at least (Theorem 2); 1 for alpha zero."""
-    L, mu, alpha = clients(L=L, mu=mu, alpha=alpha)
-    total = np.mean(alpha**2 * L)
+    L_i, mu, alpha = clients(L=L, mu=mu, alpha=alpha)
+    total = np.mean(alpha**2 * L_i)
     return min(1.0, float(np.mean(alpha**2 * mu) / total)) if total > 0 else 1.0
 
 

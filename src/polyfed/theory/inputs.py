@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from polyfed.core import checks
+from polyfed.core.checks import INFINITE
 from polyfed.core.errors import PolyfedError
 
 Vector = NDArray[np.float64]
-INFINITE = float("inf")
 
 RANGES: dict[str, tuple[float, bool, float]] = {
     "L": (0.0, True, INFINITE),
@@ -48,8 +49,8 @@ def clients(**values: ArrayLike) -> list[Vector]:
     vectors = {name: _checked(name, value) for name, value in values.items()}
     lengths = {name: vector.size for name, vector in vectors.items() if vector.ndim == 1 and vector.size != 1}
     if len(set(lengths.values())) > 1:
-        found = " and ".join(f"{size} of {name}" for name, size in lengths.items())
-        raise PolyfedError(f"one number per client is needed of each quantity, found {found}")
+        several = " and ".join(f"{size} of {name}" for name, size in lengths.items())
+        raise PolyfedError(f"one number per client is needed of each quantity, found {several}")
     size = max(lengths.values(), default=1)
     whole = {name: np.broadcast_to(vector.reshape(-1), size) for name, vector in vectors.items()}
     if "L" in whole and "mu" in whole:
@@ -63,33 +64,29 @@ def clients(**values: ArrayLike) -> list[Vector]:
 
 def number(name: str, value: float) -> float:
     """One number, within the range of its name."""
-    found = _checked(name, value)
-    if found.ndim:
-        raise PolyfedError(f"{name} must be one number, found {found.size}")
-    return float(found)
+    array = _checked(name, value)
+    if array.ndim:
+        raise PolyfedError(f"{name} must be one number, found {array.size}")
+    return float(array)
 
 
-def count(name: str, value: int) -> int:
-    """A whole number, at least zero."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 0:
-        raise PolyfedError(f"{name} must be a whole number, at least 0, found {value!r}")
-    return int(value)
+def count(name: str, value: int | np.integer, low: int = 0) -> int:
+    """A whole number, at least `low`, Python's or NumPy's."""
+    return checks.whole(name, int(value) if isinstance(value, np.integer) else value, low)
 
 
 def _checked(name: str, value: ArrayLike) -> Vector:
-    found = np.asarray(value, np.float64)
-    if found.ndim > 1:
-        raise PolyfedError(f"{name} must be a number or one number per client, found an array of shape {found.shape}")
+    array = np.asarray(value, np.float64)
+    if array.ndim > 1:
+        raise PolyfedError(f"{name} must be a number or one number per client, found an array of shape {array.shape}")
     low, above, high = RANGES[name]
-    good = np.isfinite(found) & ((found > low) if above else (found >= low)) & (found <= high)
-    if not good.all() or not found.size:
-        client = int(np.flatnonzero(~good.reshape(-1))[0]) if found.size else 0
-        bounds = f"above {low:g}" if above else f"at least {low:g}"
-        bounds += f" and at most {high:g}" if high < INFINITE else ""
-        where = f" of client {client}" if found.ndim else ""
-        shown = f"{found.reshape(-1)[client]:g}{where}" if found.size else "nothing"
-        raise PolyfedError(f"{name} must be {bounds}, found {shown}")
-    return found
+    good = np.isfinite(array) & ((array > low) if above else (array >= low)) & (array <= high)
+    if not good.all() or not array.size:
+        client = int(np.flatnonzero(~good.reshape(-1))[0]) if array.size else 0
+        where = f" of client {client}" if array.ndim else ""
+        shown = f"{array.reshape(-1)[client]:g}{where}" if array.size else "nothing"
+        raise PolyfedError(f"{name} must be {checks.bounds(low, high, above)}, found {shown}")
+    return array
 
 
 def steps_to(epsilon: float, start: float, rate: float) -> float:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from polyfed.core.errors import PolyfedError
-from polyfed.theory.inputs import INFINITE, Vector, number
+from polyfed.theory.inputs import INFINITE, Vector, count, number
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,9 +41,7 @@ class Federated:
         for name in ("L", "mu", "radius", "noise", "heterogeneity"):
             number(name, getattr(self, name))
         for name in ("clients", "local_steps"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-                raise PolyfedError(f"{name} must be a whole number, at least 1, found {value!r}")
+            count(name, getattr(self, name), 1)
         if self.mu > self.L:
             raise PolyfedError(f"mu must be at most L, found mu = {self.mu:g} and L = {self.L:g}")
         if np.any(np.asarray(self.rounds) < 0):
@@ -103,7 +101,8 @@ class Window(NamedTuple):
     high: Vector
 
     def __contains__(self, kappa: object) -> bool:
-        return bool(np.all((self.low <= kappa) & (kappa < self.high)))  # pyright: ignore[reportOperatorIssue]
+        value = np.asarray(kappa, np.float64)
+        return bool(np.all((self.low <= value) & (value < self.high)))
 
 
 def plsgd_window(clients: int, local_steps: int, rounds: ArrayLike) -> Window:

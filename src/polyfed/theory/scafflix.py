@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from polyfed.core.errors import PolyfedError
-from polyfed.theory.inputs import INFINITE, Vector, clients, number, steps_to
+from polyfed.theory.inputs import INFINITE, Vector, clients, count, number, steps_to
 
 
 def scafflix_stepsizes(A: ArrayLike, mu: ArrayLike, C: ArrayLike = 0.0, epsilon: float | None = None) -> Vector:
@@ -23,16 +23,16 @@ def scafflix_stepsizes(A: ArrayLike, mu: ArrayLike, C: ArrayLike = 0.0, epsilon:
     and C_i = 0 for exact ones; L_i and the variance for noisy ones; `expected_smoothness` for sampled examples. epsilon
     is the accuracy of the Lyapunov function to reach, needed where some C_i > 0: the noise then takes up half of it.
     """
-    A, mu, C = clients(A=A, mu=mu, C=C)
-    stepsizes = 1 / A
-    if not C.any():
+    A_i, mu, C_i = clients(A=A, mu=mu, C=C)
+    stepsizes = 1 / A_i
+    if not C_i.any():
         return stepsizes
     if epsilon is None:
         raise PolyfedError("epsilon is needed: with noisy gradients (C above 0) the stepsizes depend on the accuracy")
     if not mu.min() > 0:
         raise PolyfedError("mu must be above 0 for every client where gradients are noisy (C above 0)")
-    noisy = C > 0
-    limit = number("epsilon", epsilon) * mu.min() / (2 * C[noisy])
+    noisy = C_i > 0
+    limit = number("epsilon", epsilon) * mu.min() / (2 * C_i[noisy])
     stepsizes[noisy] = np.minimum(stepsizes[noisy], limit)
     return stepsizes
 
@@ -74,11 +74,11 @@ def scafflix_lyapunov(
 
 def scafflix_noise(stepsizes: ArrayLike, mu: ArrayLike, probability: float, C: ArrayLike = 0.0) -> float:
     """gamma_min / zeta (1/n) sum_i gamma_i C_i: the level at which noisy gradients may stall (eq. 4)."""
-    stepsizes, mu, C = clients(stepsize=stepsizes, mu=mu, C=C)
-    if not C.any():
+    stepsizes, mu, C_i = clients(stepsize=stepsizes, mu=mu, C=C)
+    if not C_i.any():
         return 0.0
     rate = scafflix_rate(stepsizes, mu, probability)
-    return float(np.min(stepsizes) / rate * np.mean(stepsizes * C)) if rate > 0 else INFINITE
+    return float(np.min(stepsizes) / rate * np.mean(stepsizes * C_i)) if rate > 0 else INFINITE
 
 
 def scafflix_bound(
@@ -119,8 +119,8 @@ def scafflix_accuracy(epsilon: float, L: ArrayLike, stepsizes: ArrayLike) -> flo
     Follows from (3): f(x) - min f <= (1/2n) sum_i alpha_i^2 L_i |x - x*|^2 and, right after a communication,
     Psi >= gamma_min (1/n) sum_i alpha_i^2 |x - x*|^2 / gamma_i.
     """
-    L, stepsizes = clients(L=L, stepsize=stepsizes)
-    return float(2 * np.min(stepsizes) * number("epsilon", epsilon) / np.max(stepsizes * L))
+    L_i, stepsizes = clients(L=L, stepsize=stepsizes)
+    return float(2 * np.min(stepsizes) * number("epsilon", epsilon) / np.max(stepsizes * L_i))
 
 
 class ExpectedSmoothness(NamedTuple):
@@ -143,8 +143,8 @@ def expected_smoothness(smoothness: ArrayLike, gradients: ArrayLike, batch: int 
         raise PolyfedError(
             f"expected_smoothness needs a gradient per example, found {constants.size} constants and shape {rows.shape}"
         )
-    if isinstance(batch, bool) or not isinstance(batch, int | np.integer) or batch < 1:
-        raise PolyfedError(f"batch must be a whole number, at least 1, found {batch!r}")
-    variance = np.mean(np.sum((rows - rows.mean(axis=0)) ** 2, axis=1))
+    batch = count("batch", batch, 1)
+    squares: Vector = np.sum((rows - rows.mean(axis=0)) ** 2, axis=1)
+    variance = float(np.mean(squares))
     largest = (1 - 1 / batch) * np.mean(constants) + 2 * np.max(constants) / batch
-    return ExpectedSmoothness(float(largest), float(2 * variance / batch))
+    return ExpectedSmoothness(float(largest), 2 * variance / batch)

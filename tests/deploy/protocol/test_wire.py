@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import polyfed as pf
-from polyfed.compress import compressors as compress
+from polyfed import compress
 from polyfed.engine.simulation import Simulation
 from polyfed.studies.config import algorithm_from
 from tests.deploy.expected import few

@@ -14,7 +14,7 @@ import polyfed as pf
 from polyfed.algorithms import REGISTRY
 from polyfed.engine.simulation import Simulation
 from polyfed.problem import deferred
-from polyfed.problem.deferred.plan import Plan
+from polyfed.problem.deferred.plan import Deferral
 from polyfed.problem.deferred.run import Deferred
 from polyfed.problem.objective import Objective
 from tests.conftest import SMALL
@@ -63,7 +63,7 @@ def loops(monkeypatch: pytest.MonkeyPatch) -> list[Deferred]:
 
     monkeypatch.setattr(Objective, "train", as_there)
     monkeypatch.setattr(Deferred, "run", noted)
-    monkeypatch.setattr(Plan, "gains", lambda plan, steps: True)
+    monkeypatch.setattr(Deferral, "gains", lambda plan, steps: True)
     return found
 
 

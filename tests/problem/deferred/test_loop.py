@@ -15,7 +15,7 @@ from polyfed.core import trees
 from polyfed.core.trees import Tree
 from polyfed.problem import deferred
 from polyfed.problem.deferred.body import Body
-from polyfed.problem.deferred.plan import Plan, planned
+from polyfed.problem.deferred.plan import Deferral, planned
 
 STEPS, ROWS, INPUTS, OUTPUTS, CLASSES = 6, 5, 64, 32, 3
 Step = Callable[[Any, Any], Any]
@@ -105,7 +105,7 @@ DEFERRED: dict[str, tuple[Step, Callable[[], Any], list[bool]]] = {
 """body, carry, and of each of the deferred weights whether a step only adds to it"""
 
 
-def _plan(body: Step, carry: Any, steps: int = STEPS) -> Plan | None:
+def _plan(body: Step, carry: Any, steps: int = STEPS) -> Deferral | None:
     leaves, tree = jax.tree.flatten(carry)
 
     def flat(index: Any, *leaves: Any) -> Any:
@@ -117,7 +117,7 @@ def _plan(body: Step, carry: Any, steps: int = STEPS) -> Plan | None:
 @pytest.fixture
 def always(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever can be deferred is."""
-    monkeypatch.setattr(Plan, "gains", lambda plan, steps: True)
+    monkeypatch.setattr(Deferral, "gains", lambda plan, steps: True)
 
 
 @pytest.mark.usefixtures("always")

@@ -6,6 +6,7 @@ import numpy as np
 
 from polyfed.algorithms.contract import Algorithm
 from polyfed.algorithms.shared.local_work import LocalSteps, Steps
+from polyfed.core import checks
 from polyfed.core.errors import PolyfedError
 from polyfed.core.schedules import Decay, Inverse, InverseStep
 
@@ -32,16 +33,12 @@ def _number(owner: Algorithm, name: str, value: object, low: float, high: float,
     if isinstance(value, bool) or not isinstance(value, int | float | np.number):
         raise PolyfedError(f"{owner.name}: {name} must be a number, found {value!r}")
     if not (np.isfinite(value) and (value > low if above else value >= low) and value <= high):
-        bounds = f"above {low:g}" if above else f"at least {low:g}"
-        bounds += "" if high == float("inf") else f" and at most {high:g}"
-        raise PolyfedError(f"{owner.name}: {name} must be {bounds}, found {value}")
+        raise PolyfedError(f"{owner.name}: {name} must be {checks.bounds(low, high, above)}, found {value}")
 
 
 def whole(owner: Algorithm, name: str, low: int = 1) -> None:
     """The field `name` must be a whole number, at least `low`."""
-    value = getattr(owner, name)
-    if isinstance(value, bool) or not isinstance(value, int) or value < low:
-        raise PolyfedError(f"{owner.name}: {name} must be a whole number, at least {low}, found {value!r}")
+    checks.whole(f"{owner.name}: {name}", getattr(owner, name), low)
 
 
 def local_work(owner: LocalSteps, *, per_step: bool = False) -> None:

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 
 from polyfed.algorithms.contract import Algorithm, Server, global_model
 from polyfed.algorithms.shared.local_work import LocalSteps, Steps, work_of
-from polyfed.core.schedules import Real, Schedule, at
-from polyfed.core.trees import Tree, add, descend, scale, subtract
+from polyfed.core.schedules import Schedule, at
+from polyfed.core.trees import Scalar, Tree, add, descend, scale, subtract
 from polyfed.problem.objective import Batch, Batching, Objective
 
 STEPS = 10
@@ -34,10 +34,10 @@ def fit(
     start: Tree,
     f: Objective,
     key: jax.Array,
-    lr: Real,
+    lr: Scalar,
     work: Batching,
     anchor: Tree | None = None,
-    penalty: Real = 0.0,
+    penalty: Scalar = 0.0,
 ) -> Tree:
     """SGD from `start` on f or, with an anchor, on f(x) + penalty/2 |x - anchor|^2."""
 

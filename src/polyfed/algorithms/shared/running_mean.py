@@ -7,8 +7,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from polyfed.core.schedules import Real
-from polyfed.core.trees import Tree, add, mix, scale, zeros_like
+from polyfed.core.trees import Scalar, Tree, add, mix, scale, zeros_like
 
 
 class Terms(NamedTuple):
@@ -22,7 +21,7 @@ class Terms(NamedTuple):
         """The sum before the first term."""
         return cls(zeros_like(like), jnp.zeros(()))
 
-    def plus(self, term: Tree, weight: Real = 1.0) -> Terms:
+    def plus(self, term: Tree, weight: Scalar = 1.0) -> Terms:
         return Terms(add(self.total, scale(weight, term)), self.weight + weight)
 
 

@@ -13,8 +13,7 @@ from polyfed.algorithms.contract import Algorithm
 from polyfed.algorithms.shared import checks
 from polyfed.core import trees
 from polyfed.core.errors import PolyfedError, suggestion
-from polyfed.core.schedules import Real
-from polyfed.core.trees import Tree
+from polyfed.core.trees import Scalar, Tree
 
 Optimizer = str | optax.GradientTransformation
 """The name of an Optax optimiser, which gets the stepsize beside it; or, in Python, any gradient transformation."""
@@ -74,16 +73,16 @@ class Averages(Algorithm):
         return descend(self.server_optimizer, self.server_lr, server, trees.scale(-1.0, mean_update))
 
 
-def optimizer(kind: Optimizer, lr: Real | None) -> optax.GradientTransformation:
+def optimizer(kind: Optimizer, lr: Scalar | None) -> optax.GradientTransformation:
     """The transformation that a method names, with this stepsize."""
     return getattr(optax, kind)(lr) if isinstance(kind, str) else kind
 
 
-def start(kind: Optimizer, lr: Real | None, params: Tree) -> Averaged:
+def start(kind: Optimizer, lr: Scalar | None, params: Tree) -> Averaged:
     return Averaged(params, optimizer(kind, lr).init(params))
 
 
-def descend(kind: Optimizer, lr: Real | None, server: Averaged, gradient: Tree) -> Averaged:
+def descend(kind: Optimizer, lr: Scalar | None, server: Averaged, gradient: Tree) -> Averaged:
     """One step of the optimiser along a gradient."""
     updates, state = optimizer(kind, lr).update(gradient, server.optimizer, server.params)
     return Averaged(optax.apply_updates(server.params, updates), state)

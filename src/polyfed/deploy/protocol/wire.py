@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from flwr.app import Array, ArrayRecord
 
-from polyfed.compress.compressors import Code, Compressor, Sealed
+from polyfed.compress import Code, Compressor, Sealed
 from polyfed.core.trees import Tree
 from polyfed.deploy.protocol.plain_values import Refused
 from polyfed.engine.checkpoint.tensors import named

@@ -20,7 +20,7 @@ from scipy.special import ndtri
 from polyfed.algorithms.contract import Algorithm, Total, Upload
 from polyfed.algorithms.shared.bonds import BondedMethod
 from polyfed.algorithms.shared.local_work import Weighted
-from polyfed.compress.compressors import Sealed
+from polyfed.compress import Sealed
 from polyfed.core import trees
 from polyfed.core.errors import PolyfedError, suggestion
 from polyfed.core.trees import Tree

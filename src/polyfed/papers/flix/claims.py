@@ -10,7 +10,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from polyfed import theory
-from polyfed.compress.compressors import RandK
+from polyfed.compress import RandK
 from polyfed.core import trees
 from polyfed.papers.shared import convex_runs as runs
 from polyfed.papers.shared.convex_runs import Curves, Row, Run, column, first, shown

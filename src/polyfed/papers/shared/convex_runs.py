@@ -11,7 +11,7 @@ import numpy as np
 
 from polyfed import algorithms, data, models
 from polyfed.algorithms.contract import Algorithm
-from polyfed.compress.compressors import RandK
+from polyfed.compress import RandK
 from polyfed.core.errors import PolyfedError
 from polyfed.engine.simulate import simulate_whole
 from polyfed.papers.shared.experiment import Progress

@@ -4,22 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import cast
 
+import jax
 import numpy as np
-from jax.extend.core import Literal
+from jax.core import ShapedArray
+from jax.extend.core import ClosedJaxpr, JaxprEqn, Literal, Var
+from jax.lax import PrecisionLike
 
 CALLS = {"jit": "jaxpr", "pjit": "jaxpr", "closed_call": "call_jaxpr"}
-"""Calls, and which of their options is what they call."""
+"""Operations that call a function, and the option that holds it."""
 SINGLE = ("pure_callback", "ffi_call", "rng_uniform", "rng_bit_generator")
-"""Operations of which two alike may differ, or many at once from one after another."""
+"""Operations that may give another result when repeated, or when many are done at once."""
+
+
+def aval_of(atom: Var | Literal) -> ShapedArray:
+    """Shape and type of a variable or a literal. What has neither, such as a token, is never asked for them."""
+    return cast(ShapedArray, atom.aval)
 
 
 @dataclass(frozen=True)
 class Op:
     """An equation of the body, and the places of what goes in and comes out."""
 
-    eqn: Any
+    eqn: JaxprEqn
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
 
@@ -27,50 +35,50 @@ class Op:
     def name(self) -> str:
         return self.eqn.primitive.name
 
-    def bind(self, values: Sequence[Any]) -> Sequence[Any]:
-        """What comes out for these values."""
+    def bind(self, values: Sequence[jax.Array]) -> Sequence[jax.Array]:
+        """The results for these values."""
         bound = self.eqn.primitive.get_bind_params(self.eqn.params)
         functions, options = ((), bound) if isinstance(bound, dict) else bound  # older JAX has both
         with self.eqn.ctx.manager:
-            found = self.eqn.primitive.bind(*functions, *values, **options)
-        return found if self.eqn.primitive.multiple_results else [found]
+            results = self.eqn.primitive.bind(*functions, *values, **options)
+        return results if self.eqn.primitive.multiple_results else [results]
 
     @property
     def single(self) -> bool:
-        """Whether it must be done as often as the body says, one by one; as draws with some keys, too."""
-        kinds = [str(var.aval.dtype) for var in self.eqn.invars if hasattr(var.aval, "dtype")]
+        """Whether it must be done as often as the body says, one by one. So must draws with some kinds of keys."""
+        kinds = [str(aval_of(var).dtype) for var in self.eqn.invars if hasattr(var.aval, "dtype")]
         return self.name in SINGLE or any(kind.startswith("key<") and kind != "key<fry>" for kind in kinds)
 
     @property
     def contracted(self) -> tuple[int, int] | None:
         """The axes that a product of two matrices runs over; None for other products, and those into another type."""
         (left, right), batch = self.eqn.params["dimension_numbers"]
-        avals = [var.aval for var in (*self.eqn.invars, *self.eqn.outvars)]
+        avals = [aval_of(var) for var in (*self.eqn.invars, *self.eqn.outvars)]
         alike = len({aval.dtype for aval in avals}) == 1 and all(len(aval.shape) == 2 for aval in avals)
         return (left[0], right[0]) if alike and len(left) == 1 and not any(map(len, batch)) else None
 
     @property
-    def precision(self) -> Any:
-        """A product's, None for the default one."""
+    def precision(self) -> PrecisionLike:
+        """A product's precision, None for the default one."""
         return self.eqn.params["precision"]
 
 
 class Body:
-    """The operations of (index, carry) -> carry: calls are gone, and branches for other platforms; no two are alike.
+    """The operations of (index, carry) -> carry, without calls, branches for other platforms and repetitions.
 
-    Values have numbers, their places; `avals` gives shapes and types, `constants` the values that come from outside,
-    `uniform` the places of the numbers that fill whole arrays.
+    Every value has a number, its place. By place, `avals` gives shapes and types, `constants` the values that come from
+    outside, and `uniform` the place of the number that fills a whole array.
     """
 
-    def __init__(self, closed: Any, platform: str) -> None:
+    def __init__(self, closed: ClosedJaxpr, platform: str) -> None:
         self.platform = platform
         self.ops: list[Op] = []
-        self.avals: list[Any] = []
-        self.constants: dict[int, Any] = {}
+        self.avals: list[ShapedArray] = []
+        self.constants: dict[int, jax.Array] = {}
         self.zeros: set[int] = set()
         self.uniform: dict[int, int] = {}
         self._places: dict[Hashable, tuple[int, ...]] = {}
-        self.index, *self.carry = (self._new(var.aval) for var in closed.jaxpr.invars)
+        self.index, *self.carry = (self._new(aval_of(var)) for var in closed.jaxpr.invars)
         self.outputs = self._inlined(closed, [self.index, *self.carry])
         self.ops = self.before(self.outputs)
 
@@ -86,30 +94,30 @@ class Body:
     def shape(self, place: int) -> tuple[int, ...]:
         return self.avals[place].shape
 
-    def _new(self, aval: Any) -> int:
+    def _new(self, aval: ShapedArray) -> int:
         self.avals.append(aval)
         return len(self.avals) - 1
 
-    def _constant(self, aval: Any, value: Any) -> int:
+    def _constant(self, aval: ShapedArray, value: jax.Array) -> int:
         place = self._new(aval)
         self.constants[place] = value
         return place
 
-    def _literal(self, var: Any) -> int:
+    def _literal(self, var: Literal) -> int:
         key = (str(var.aval), np.asarray(var.val).tobytes())
         if key not in self._places:
-            self._places[key] = (self._constant(var.aval, var.val),)
+            self._places[key] = (self._constant(aval_of(var), var.val),)
             if not np.any(var.val):
                 self.zeros.update(self._places[key])
         return self._places[key][0]
 
-    def _inlined(self, closed: Any, given: Sequence[int]) -> list[int]:
-        """Take a jaxpr's equations over; its outputs' places."""
+    def _inlined(self, closed: ClosedJaxpr, given: Sequence[int]) -> list[int]:
+        """Take over a jaxpr's equations, and return the places of its outputs."""
         places = dict(zip(closed.jaxpr.invars, given, strict=True))
         for var, value in zip(closed.jaxpr.constvars, closed.consts, strict=True):
-            places[var] = self._constant(var.aval, value)
+            places[var] = self._constant(aval_of(var), value)
 
-        def place_of(var: Any) -> int:
+        def place_of(var: Var | Literal) -> int:
             return self._literal(var) if isinstance(var, Literal) else places[var]
 
         for eqn in closed.jaxpr.eqns:
@@ -119,14 +127,14 @@ class Body:
             places.update(zip(eqn.outvars, outputs, strict=True))
         return list(map(place_of, closed.jaxpr.outvars))
 
-    def _op(self, eqn: Any, inputs: tuple[int, ...]) -> Sequence[int]:
-        op = Op(eqn, inputs, tuple(self._new(var.aval) for var in eqn.outvars))
+    def _op(self, eqn: JaxprEqn, inputs: tuple[int, ...]) -> Sequence[int]:
+        op = Op(eqn, inputs, tuple(self._new(aval_of(var)) for var in eqn.outvars))
         key: Hashable = (eqn.primitive, inputs, tuple(sorted(eqn.params.items(), key=lambda item: item[0])))
         try:
             before = None if op.single else self._places.setdefault(key, op.outputs)
         except TypeError:  # an option that has no hash
             before = None
-        if before not in (None, op.outputs):
+        if before is not None and before != op.outputs:
             return before
         if op.name in ("broadcast_in_dim", "convert_element_type") and inputs[0] in self.zeros:
             self.zeros.update(op.outputs)
@@ -135,8 +143,8 @@ class Body:
         self.ops.append(op)
         return op.outputs
 
-    def _called(self, eqn: Any) -> tuple[Any, int]:
-        """What a call calls, and how many of its inputs come before those of that; (None, 0) for other operations."""
+    def _called(self, eqn: JaxprEqn) -> tuple[ClosedJaxpr | None, int]:
+        """The function that a call calls, and how many inputs to skip for it; (None, 0) for other operations."""
         if eqn.primitive.name in CALLS:
             return eqn.params[CALLS[eqn.primitive.name]], 0
         branches = eqn.params.get("branches_platforms") if eqn.primitive.name == "cond" else None

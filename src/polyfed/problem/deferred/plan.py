@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
+from jax.lax import PrecisionLike
 
 from polyfed.problem.deferred.body import Body, Op
 from polyfed.problem.deferred.sums import Sum, Walk
 
 FAST, PRECISE = 200, 50
-"""Operations of a matrix product, at the default precision and above, that take as long on an accelerator as moving a
-number to or from its memory."""
+"""On an accelerator, moving a number to or from memory takes as long as so many operations of a matrix product: at the
+default precision, and at a higher one."""
 WORTH = 0.9
-"""Weights are deferred where that takes at most this part of the time that moving them would."""
+"""Weights are deferred where that takes at most this part of the time that moving them takes."""
 MOST_MEMORY = 8
-"""The most that known inputs, their products and the deferred rows may take: so many times the weights."""
+"""Known inputs, their products and the deferred rows may take at most so many times the memory of the weights."""
 CONSTANT, KNOWN, FOUND = range(3)
-"""When a value of the body is there: before the loop; before it, one for each step; in the step itself."""
+"""When a value of the body is known: before the loop; before it, one for each step; in the step itself."""
 
 
 class Product(NamedTuple):
@@ -39,7 +41,7 @@ class Read(NamedTuple):
 
 
 @dataclass
-class Plan:
+class Deferral:
     """Which weights to defer, and what the body does with them."""
 
     body: Body
@@ -59,11 +61,11 @@ class Plan:
     """by the place of what comes out"""
     reads: dict[int, Read] = field(default_factory=dict)
     """likewise"""
-    precisions: set[Any] = field(default_factory=set)
-    """those of all these products"""
+    precisions: set[PrecisionLike] = field(default_factory=set)
+    """the precisions of all these products"""
     written: int = 0
-    """how many sums a step makes matrices of"""
-    ended: dict[int, Sum] = field(default_factory=dict)
+    """how many sums a step turns into matrices"""
+    ended: dict[int, Sum[_Value]] = field(default_factory=dict)
     """the weights after a step"""
 
     def rows(self, number: int) -> int:
@@ -76,7 +78,7 @@ class Plan:
         shape = self.body.shape(self.body.carry[leaf])
         return shape[::-1] if leaf in self.turned else shape
 
-    def kind(self, leaf: int) -> Any:
+    def kind(self, leaf: int) -> np.dtype:
         return self.body.avals[self.body.carry[leaf]].dtype
 
     def steady(self, leaf: int) -> bool:
@@ -85,29 +87,29 @@ class Plan:
 
     @property
     def kept(self) -> list[int]:
-        """The products that some weights have in them after a step: their rows g are kept."""
+        """The products that some weights contain after a step: their rows g are kept."""
         return [place for place in self.products if any(place in total.products for total in self.ended.values())]
 
     def mixed(self, leaf: int) -> list[int]:
-        """The weights that some weights may come to have in them, themselves the first."""
-        found = [leaf]
-        for each in found:
-            found += [other for other in self.ended[each].weights if other not in found]
-        return found
+        """The weights that these weights may come to contain, themselves first."""
+        leaves = [leaf]
+        for each in leaves:
+            leaves += [other for other in self.ended[each].weights if other not in leaves]
+        return leaves
 
     def parts(self, leaf: int) -> list[int]:
-        """The kept products that some weights may have in them."""
-        found = {place for each in self.mixed(leaf) for place in self.ended[each].products}
-        return [place for place in self.kept if place in found]
+        """The kept products that these weights may contain."""
+        mixed_in = {place for each in self.mixed(leaf) for place in self.ended[each].products}
+        return [place for place in self.kept if place in mixed_in]
 
     def sources(self, leaf: int) -> list[int]:
-        """Of the matrices that there are before the loop (weights, then constants), those that may be in weights."""
+        """The numbers of the matrices before the loop (weights, then constants) that these weights may contain."""
         mixed = self.mixed(leaf)
         constants = {number for each in mixed for number in self.ended[each].constants}
         return [self.weights.index(each) for each in mixed] + [len(self.weights) + n for n in sorted(constants)]
 
     def folded(self, place: int) -> bool:
-        """Whether the rows of a product are kept with their factor: one layer alone adds it, and never scales it."""
+        """Whether a product's rows are kept with their factor: only one layer adds it, and never scales it later."""
         owners = [leaf for leaf, total in self.ended.items() if place in total.products]
         return len(owners) == 1 and all(
             total.weights == {leaf: 1} if leaf in owners else owners[0] not in total.weights
@@ -116,7 +118,7 @@ class Plan:
 
     @property
     def pairs(self) -> list[tuple[int, int]]:
-        """The known inputs whose rows are multiplied with each other: those of a read, and of a product before it."""
+        """The pairs of known inputs whose rows are multiplied: those of a read, and those of a product before it."""
         made = dict.fromkeys(product.inputs for product in self.products.values())
         return [(a, b) for a in self.read for b in made]
 
@@ -126,13 +128,13 @@ class Plan:
         return list(dict.fromkeys(read.inputs for read in self.reads.values()))
 
     def connected(self) -> set[int]:
-        """The weights that are read, and those that are mixed with them; of several kinds, the largest."""
+        """The weights that are read, and those that are mixed with them; of several types, those that hold most."""
         groups = [{leaf} for leaf in self.weights]
         for leaf, total in self.ended.items():
             together = [group for group in groups if group & {leaf, *total.weights}]
             groups = [group for group in groups if group not in together] + [set().union(*together)]
         seen = {leaf for read in self.reads.values() for leaf in read.weights}
-        kinds: dict[Any, set[int]] = {}
+        kinds: dict[tuple[int, np.dtype], set[int]] = {}
         for leaf in (leaf for group in groups if group & seen for leaf in group):
             kinds.setdefault((self.sizes(leaf)[0], self.kind(leaf)), set()).add(leaf)
         return max(kinds.values(), key=lambda leaves: sum(map(self.numbers, leaves)), default=set())
@@ -142,7 +144,7 @@ class Plan:
         return inputs * outputs
 
     def gains(self, steps: int) -> bool:
-        """Whether fewer numbers move, operations of products counted as some, and memory is not too much."""
+        """Whether that takes less time, in numbers moved and operations of products, and not too much memory."""
         widths = [self.sizes(leaf)[1] for leaf in self.weights]
         widths += [self.body.shape(place)[0 if across else 1] for place, across in self.constants]
         depth, numbers = self.sizes(self.weights[0])[0], sum(map(self.numbers, self.weights))
@@ -153,8 +155,8 @@ class Plan:
             return moved + 2 * multiplied / (FAST if single else PRECISE)
 
         def parts(leaves: Iterable[int]) -> list[tuple[int, int]]:
-            found = [self.products[place] for leaf in leaves for place in self.parts(leaf)]
-            return [(every[product.inputs], product.width) for product in found]
+            products = [self.products[place] for leaf in leaves for place in self.parts(leaf)]
+            return [(every[product.inputs], product.width) for product in products]
 
         usual, step = 2.0 * numbers, 0.0
         for product in self.products.values():
@@ -179,16 +181,16 @@ class Plan:
         return steps * step + once <= WORTH * steps * usual and memory <= MOST_MEMORY * numbers
 
 
-def planned(body: Body, steps: int) -> Plan | None:
-    """The plan; None where nothing can be deferred, or nothing is gained by it."""
+def planned(body: Body, steps: int) -> Deferral | None:
+    """What to defer; None where nothing can be, or where nothing is gained by it."""
     weights = {leaf for leaf, (place, ended) in enumerate(_ends(body)) if place != ended and _is_matrix(body, place)}
     turned: set[int] = set()
     while weights:
-        plan = Plan(body, sorted(weights), set(turned))
-        found = _Analysis(plan)
-        found.run()
-        if found.unfit or found.turned:
-            weights, turned = weights - (found.unfit - found.turned), turned | found.turned
+        plan = Deferral(body, sorted(weights), set(turned))
+        analysis = _Analysis(plan)
+        analysis.run()
+        if analysis.unfit or analysis.turned:
+            weights, turned = weights - (analysis.unfit - analysis.turned), turned | analysis.turned
         elif plan.connected() != weights:
             weights = plan.connected()
         else:
@@ -197,36 +199,36 @@ def planned(body: Body, steps: int) -> Plan | None:
 
 
 def _ends(body: Body) -> list[tuple[int, int]]:
-    """Of every leaf of the carry, its place before and after a step."""
+    """The places of every leaf of the carry, before and after a step."""
     return list(zip(body.carry, body.outputs, strict=True))
 
 
 def _is_matrix(body: Body, place: int) -> bool:
-    """Of a type that products x x' do not overflow sooner than products x W."""
+    """Whether it is a matrix, of a type in which products x x' overflow no sooner than products x W."""
     kind = body.avals[place].dtype
     return len(body.shape(place)) == 2 and jnp.issubdtype(kind, jnp.floating) and jnp.finfo(kind).nexp >= 8
 
 
 @dataclass(frozen=True)
 class _Value:
-    """A value of which only is known when it is there; or a factor, of which nothing is."""
+    """A value of which an analysis knows no more than when it is known; also a factor, of which it knows nothing."""
 
     level: int
 
-    def __mul__(self, other: Any) -> _Value:
+    def __mul__(self, other: object) -> _Value:
         return _Value(FOUND)
 
     __rmul__ = __add__ = __radd__ = __rtruediv__ = __mul__
 
 
-class _Analysis(Walk):
+class _Analysis(Walk[_Value]):
     """Finds which operations read deferred weights, and which make products that are added to them."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Deferral) -> None:
         super().__init__(plan.body)
         self.plan = plan
         self.unfit: set[int] = set()
-        """weights that are used as deferred ones cannot be"""
+        """weights that are used in a way that deferred ones cannot be"""
         self.turned: set[int] = set()
         """weights whose inputs turn out to be on the second axis"""
         matrices = (op for op in plan.body.ops if op.name == "transpose" and len(op.eqn.params["permutation"]) == 2)
@@ -251,7 +253,7 @@ class _Analysis(Walk):
             else:
                 self.unfit.add(leaf)
 
-    def _set(self, places: Any, level: int) -> list[_Value]:
+    def _set(self, places: Collection[int], level: int) -> list[_Value]:
         self.env.update(dict.fromkeys(places, _Value(level)))
         {CONSTANT: self.plan.fixed, KNOWN: self.plan.known}.get(level, set()).update(places)
         return [_Value(level)] * len(places)
@@ -263,8 +265,8 @@ class _Analysis(Walk):
         level = FOUND if op.single else max((value.level for value in values), default=CONSTANT)
         return self._set(op.outputs, level)
 
-    def product(self, op: Op) -> Sum | None:
-        levels = [self.env[place].level for place in op.inputs]
+    def product(self, op: Op) -> Sum[_Value] | None:
+        levels = [self.value(place).level for place in op.inputs]
         if sorted(levels) != [KNOWN, FOUND] or (axes := op.contracted) is None:
             return None
         side = levels.index(KNOWN)
@@ -276,9 +278,9 @@ class _Analysis(Walk):
         self.plan.precisions.add(op.precision)
         return Sum(products={op.outputs[0]: 1}, flipped=side == 1)
 
-    def read(self, op: Op, total: Sum) -> _Value:
+    def read(self, op: Op, total: Sum[_Value]) -> _Value:
         side = 1 if isinstance(self.env[op.inputs[0]], Sum) else 0
-        if (axes := op.contracted) is None or self.env[op.inputs[side]].level != KNOWN:
+        if (axes := op.contracted) is None or self.value(op.inputs[side]).level != KNOWN:
             self.unfit.update(total.weights)
         elif axes[1 - side] != (1 if total.flipped else 0):
             again = self.plan.turned.intersection(total.weights)
@@ -289,7 +291,7 @@ class _Analysis(Walk):
             self.plan.precisions.add(op.precision)
         return _Value(FOUND)
 
-    def dense(self, total: Sum) -> _Value:
+    def dense(self, total: Sum[_Value]) -> _Value:
         self.unfit.update(total.weights)
         self.plan.written += 1
         return _Value(FOUND)
@@ -304,7 +306,8 @@ class _Analysis(Walk):
         return _numbered(self.plan.inputs, (place, across))
 
 
-def _numbered(found: list[tuple[int, bool]], item: tuple[int, bool]) -> int:
-    if item not in found:
-        found.append(item)
-    return found.index(item)
+def _numbered(items: list[tuple[int, bool]], item: tuple[int, bool]) -> int:
+    """The number of an item, which is added where it is new."""
+    if item not in items:
+        items.append(item)
+    return items.index(item)

@@ -2,39 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
 from polyfed.problem.deferred.body import Op
-from polyfed.problem.deferred.plan import Plan
+from polyfed.problem.deferred.plan import Deferral
 from polyfed.problem.deferred.sums import Sum, Walk
 
 
 class Carry(NamedTuple):
     """What a loop with deferred weights carries from step to step.
 
-    Weights are sum_b c_b M_b + sum_j sum_s c_js x_js' g_js: of the matrices M that they and the constants were at the
-    beginning, and of the rows g that each product j had in each step s.
+    Weights are sum_b c_b M_b + sum_j sum_s c_js x_js' g_js, where the M are the weights and the constants at the
+    beginning, and the g are the rows of each product j in each step s.
     """
 
-    others: list[Any]
+    others: list[jax.Array]
     """the carry's other leaves"""
     rows: dict[int, jax.Array]
     """the g of each product, step after step"""
     factors: dict[int, jax.Array]
-    """the c_b of each of the weights; without those that stay what they were"""
+    """the c_b of each of the weights, apart from those that never change"""
     scales: dict[int, dict[int, jax.Array]]
-    """the c_js of each of the weights, by product; without those that are in the rows already"""
+    """the c_js of each of the weights, by product, apart from those that the rows have already"""
 
 
 class Deferred:
     """What is made before the loop, its steps, and the weights after it."""
 
-    def __init__(self, plan: Plan, steps: int, carry: Sequence[Any]) -> None:
+    def __init__(self, plan: Deferral, steps: int, carry: Sequence[jax.Array]) -> None:
         self.plan, self.body, self.steps, self.carry = plan, plan.body, steps, carry
         self.fixed = self._fixed()
         self.x = self._inputs()
@@ -44,7 +44,7 @@ class Deferred:
         }
         self.grams = {(a, b): self._by_step(self.times(self.x[a], self.x[b].T)) for a, b in plan.pairs}
 
-    def run(self) -> list[Any]:
+    def run(self) -> list[jax.Array]:
         ended = lax.fori_loop(0, self.steps, self._step, self._begin())
         rest = iter(ended.others)
         return [self._end(leaf, ended) if leaf in self.plan.ended else next(rest) for leaf in range(len(self.carry))]
@@ -59,7 +59,7 @@ class Deferred:
         return self.plan.rows(self.plan.products[place].inputs)
 
     def factors(self, carry: Carry, leaf: int) -> jax.Array:
-        """Those of all matrices."""
+        """The factors of all matrices in some weights."""
         if leaf in carry.factors:
             return carry.factors[leaf]
         return self.only(self.plan.weights.index(leaf))
@@ -68,13 +68,13 @@ class Deferred:
         """The factors of the n-th matrix alone."""
         return jnp.zeros(len(self.matrices), self.plan.kind(self.plan.weights[0])).at[n].set(1)
 
-    def combined(self, leaf: int, factors: jax.Array, matrices: Sequence[jax.Array]) -> Any:
-        """The sum of the matrices that may be in some weights. What has no part in it may be infinite, too."""
-        found = ((factors[n], matrices[n]) for n in self.plan.sources(leaf))
-        return sum(jnp.where(factor == 0, 0, factor * matrix) for factor, matrix in found)
+    def combined(self, leaf: int, factors: jax.Array, matrices: Sequence[jax.Array]) -> jax.Array:
+        """The sum of the matrices that these weights may contain. One whose factor is 0 may be infinite."""
+        scaled = ((factors[n], matrices[n]) for n in self.plan.sources(leaf))
+        return _total(jnp.where(factor == 0, 0, factor * matrix) for factor, matrix in scaled)
 
-    def _fixed(self) -> dict[int, Any]:
-        """The values that are there before the loop."""
+    def _fixed(self) -> dict[int, jax.Array]:
+        """The values that are known before the loop."""
         carried = dict(zip(self.body.carry, self.carry, strict=True))
         given = self.body.constants | {place: leaf for place, leaf in carried.items() if place in self.plan.fixed}
         return _computed([op for op in self.body.ops if self.plan.fixed.issuperset(op.outputs)], given)
@@ -84,11 +84,11 @@ class Deferred:
         needed = self.body.before([place for place, _ in self.plan.inputs])
         known = [op for op in needed if self.plan.known.issuperset(op.outputs)]
 
-        def one(index: jax.Array) -> list[jax.Array]:
-            found = _computed(known, {**self.fixed, self.body.index: index})
-            return [_turned(found[place], across) for place, across in self.plan.inputs]
+        def of_step(index: jax.Array) -> list[jax.Array]:
+            values = _computed(known, {**self.fixed, self.body.index: index})
+            return [_turned(values[place], across) for place, across in self.plan.inputs]
 
-        inputs = jax.vmap(one)(jnp.arange(self.steps, dtype=self.body.avals[self.body.index].dtype))
+        inputs = jax.vmap(of_step)(jnp.arange(self.steps, dtype=self.body.avals[self.body.index].dtype))
         return lax.optimization_barrier([x.reshape(x.shape[0] * x.shape[1], x.shape[2]) for x in inputs])
 
     def _matrices(self) -> list[jax.Array]:
@@ -122,22 +122,22 @@ class Deferred:
             walk.env[place] = Sum({leaf: 1}, flipped=leaf in plan.turned) if deferred else next(rest)
         walk.walk([op for op in self.body.ops if not plan.fixed.issuperset(op.outputs)])
         others = [walk.value(place) for leaf, place in enumerate(self.body.outputs) if leaf not in plan.ended]
-        return walk.moved(others, {leaf: walk.env[self.body.outputs[leaf]] for leaf in plan.weights})
+        return walk.moved(others, {leaf: walk.sum_at(self.body.outputs[leaf]) for leaf in plan.weights})
 
     def _end(self, leaf: int, carry: Carry) -> jax.Array:
         """Some weights after the last step."""
-        found = self.matrices[self.plan.weights.index(leaf)]
+        weights = self.matrices[self.plan.weights.index(leaf)]
         if leaf in carry.factors:
-            found = self.combined(leaf, carry.factors[leaf], self.matrices)
+            weights = self.combined(leaf, carry.factors[leaf], self.matrices)
         for place in self.plan.parts(leaf):
             rows, scales = carry.rows[place], carry.scales[leaf].get(place)
             if scales is not None:
                 rows = jnp.repeat(scales, self.rows(place))[:, None] * rows
-            found = found + self.times(self.x[self.plan.products[place].inputs].T, rows)
-        return _turned(found, leaf in self.plan.turned)
+            weights = weights + self.times(self.x[self.plan.products[place].inputs].T, rows)
+        return _turned(weights, leaf in self.plan.turned)
 
 
-class _Step(Walk):
+class _Step(Walk[jax.Array]):
     """A step of the loop."""
 
     def __init__(self, loop: Deferred, index: jax.Array, carry: Carry) -> None:
@@ -146,58 +146,60 @@ class _Step(Walk):
         self.now: dict[int, jax.Array] = {}
         """this step's rows of each product"""
 
-    def plain(self, op: Op, values: list[Any]) -> Sequence[Any]:
+    def sum_at(self, place: int) -> Sum[jax.Array]:
+        """The sum at a place; the plan says that there is one."""
+        total = self.env[place]
+        assert isinstance(total, Sum)
+        return total
+
+    def plain(self, op: Op, values: list[jax.Array]) -> Sequence[jax.Array]:
         return op.bind(values)
 
-    def product(self, op: Op) -> Sum | None:
+    def product(self, op: Op) -> Sum[jax.Array] | None:
         place = op.outputs[0]
         if place not in self.plan.products:
             return None
         side, axes = self.plan.products[place].side, op.contracted
         assert axes is not None
-        self.now[place] = _turned(self.env[op.inputs[1 - side]], axes[1 - side] == 1)
+        self.now[place] = _turned(self.value(op.inputs[1 - side]), axes[1 - side] == 1)
         return Sum(products={place: 1}, flipped=side == 1)
 
-    def read(self, op: Op, total: Sum) -> jax.Array:
+    def read(self, op: Op, total: Sum[jax.Array]) -> jax.Array:
         read = self.plan.reads[op.outputs[0]]
         outputs = [self._of_step(every) for every in self.loop.outputs[read.inputs]]
-        found: Any = 0
-        for leaf, factor in total.weights.items():
-            found = found + factor * self._outputs(leaf, read.inputs, outputs)
-        for n, factor in total.constants.items():
-            found = found + factor * outputs[len(self.plan.weights) + n]
+        terms = [factor * self._outputs(leaf, read.inputs, outputs) for leaf, factor in total.weights.items()]
+        terms += [factor * outputs[len(self.plan.weights) + n] for n, factor in total.constants.items()]
         for place, factor in total.products.items():
             gram, rows = self._gram(read.inputs, place), self.loop.rows(place)
             mine = lax.dynamic_slice_in_dim(gram, self.index * rows, rows, 1)
-            found = found + factor * self.loop.times(mine, self.now[place])
-        return _turned(found, read.side == 1)
+            terms.append(factor * self.loop.times(mine, self.now[place]))
+        return _turned(_total(terms), read.side == 1)
 
     def _outputs(self, leaf: int, inputs: int, outputs: list[jax.Array]) -> jax.Array:
         """x W of some weights, as they were before the step."""
-        found = outputs[self.plan.weights.index(leaf)]
+        product = outputs[self.plan.weights.index(leaf)]
         if leaf in self.carry.factors:
-            found = self.loop.combined(leaf, self.carry.factors[leaf], outputs)
+            product = self.loop.combined(leaf, self.carry.factors[leaf], outputs)
         for place in self.plan.parts(leaf):
             gram, scales = self._gram(inputs, place), self.carry.scales[leaf].get(place)
             if scales is not None:
                 gram = gram * jnp.repeat(scales, self.loop.rows(place))
-            found = found + self.loop.times(gram, self.carry.rows[place])
-        return found
+            product = product + self.loop.times(gram, self.carry.rows[place])
+        return product
 
-    def dense(self, total: Sum) -> jax.Array:
-        found: Any = 0
+    def dense(self, total: Sum[jax.Array]) -> jax.Array:
+        terms: list[jax.Array] = []
         for place, factor in total.products.items():
             x, across = self.plan.inputs[self.plan.products[place].inputs]
-            found = found + factor * self.loop.times(_turned(self.env[x], not across), self.now[place])
-        for n, factor in total.constants.items():
-            found = found + factor * self.loop.matrices[len(self.plan.weights) + n]
-        return _turned(found, total.flipped)
+            terms.append(factor * self.loop.times(_turned(self.value(x), not across), self.now[place]))
+        terms += [factor * self.loop.matrices[len(self.plan.weights) + n] for n, factor in total.constants.items()]
+        return _turned(_total(terms), total.flipped)
 
     def constant(self, place: int, flipped: bool) -> int | None:
         item = place, flipped
         return self.plan.constants.index(item) if item in self.plan.constants else None
 
-    def moved(self, others: list[Any], ended: dict[int, Sum]) -> Carry:
+    def moved(self, others: list[jax.Array], ended: dict[int, Sum[jax.Array]]) -> Carry:
         """The carry after the step."""
         rows = {}
         for place, before in self.carry.rows.items():
@@ -211,21 +213,21 @@ class _Step(Walk):
         }
         return Carry(others, rows, factors, scales)
 
-    def _factors(self, total: Sum) -> jax.Array:
-        found = jnp.zeros_like(self.loop.only(0))
+    def _factors(self, total: Sum[jax.Array]) -> jax.Array:
+        factors = jnp.zeros_like(self.loop.only(0))
         for leaf, factor in total.weights.items():
-            found = found + factor * self.loop.factors(self.carry, leaf)
+            factors = factors + factor * self.loop.factors(self.carry, leaf)
         for n, factor in total.constants.items():
-            found = found + factor * self.loop.only(len(self.plan.weights) + n)
-        return found
+            factors = factors + factor * self.loop.only(len(self.plan.weights) + n)
+        return factors
 
-    def _scales(self, total: Sum, place: int) -> jax.Array:
+    def _scales(self, total: Sum[jax.Array], place: int) -> jax.Array:
         """How much of a product's rows, of each step, there is in some weights."""
-        found = jnp.zeros(self.loop.steps, self.carry.rows[place].dtype)
+        scales = jnp.zeros(self.loop.steps, self.carry.rows[place].dtype)
         for leaf, factor in total.weights.items():
             if place in self.plan.parts(leaf):
-                found = found + factor * self.carry.scales[leaf][place]
-        return found.at[self.index].set(total.products.get(place, 0))
+                scales = scales + factor * self.carry.scales[leaf][place]
+        return scales.at[self.index].set(total.products.get(place, 0))
 
     def _gram(self, inputs: int, place: int) -> jax.Array:
         """The products of this step's inputs with those of a product, of all steps."""
@@ -235,12 +237,16 @@ class _Step(Walk):
         return lax.dynamic_index_in_dim(every, self.index, keepdims=False)
 
 
-def _computed(ops: Sequence[Op], given: dict[int, Any]) -> dict[int, Any]:
-    """The values at hand, and what these operations make of them; no deferred weights are among them."""
-    found = dict(given)
+def _total(terms: Iterable[jax.Array]) -> jax.Array:
+    return jnp.asarray(sum(terms))
+
+
+def _computed(ops: Sequence[Op], given: dict[int, jax.Array]) -> dict[int, jax.Array]:
+    """The given values and the results of these operations; no deferred weights are among them."""
+    values = dict(given)
     for op in ops:
-        found.update(zip(op.outputs, op.bind([found[place] for place in op.inputs]), strict=True))
-    return found
+        values.update(zip(op.outputs, op.bind([values[place] for place in op.inputs]), strict=True))
+    return values
 
 
 def _turned(matrix: jax.Array, turn: bool) -> jax.Array:

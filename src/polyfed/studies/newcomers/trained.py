@@ -15,7 +15,7 @@ import numpy as np
 from safetensors import SafetensorError
 
 from polyfed.algorithms.contract import Algorithm, Server, get_algorithm
-from polyfed.compress.compressors import COMPRESSORS
+from polyfed.compress import COMPRESSORS
 from polyfed.core.errors import PolyfedError
 from polyfed.core.files import write_text
 from polyfed.core.schedules import Decay, Inverse, InverseStep

@@ -8,17 +8,17 @@ import json
 import sys
 import time
 
-import torch  # pyright: ignore[reportMissingImports]
-import torch_models  # pyright: ignore[reportMissingImports]
-from pfl.aggregate.simulate import SimulatedBackend  # pyright: ignore[reportMissingImports]
-from pfl.algorithm.base import NNAlgorithmParams  # pyright: ignore[reportMissingImports]
-from pfl.algorithm.federated_averaging import FederatedAveraging  # pyright: ignore[reportMissingImports]
-from pfl.callback.base import TrainingProcessCallback  # pyright: ignore[reportMissingImports]
-from pfl.data.dataset import Dataset  # pyright: ignore[reportMissingImports]
-from pfl.data.federated_dataset import FederatedDataset  # pyright: ignore[reportMissingImports]
-from pfl.hyperparam.base import NNTrainHyperParams  # pyright: ignore[reportMissingImports]
-from pfl.metrics import Metrics  # pyright: ignore[reportMissingImports]
-from pfl.model.pytorch import PyTorchModel  # pyright: ignore[reportMissingImports]
+import torch
+import torch_models
+from pfl.aggregate.simulate import SimulatedBackend
+from pfl.algorithm.base import NNAlgorithmParams
+from pfl.algorithm.federated_averaging import FederatedAveraging
+from pfl.callback.base import TrainingProcessCallback
+from pfl.data.dataset import Dataset
+from pfl.data.federated_dataset import FederatedDataset
+from pfl.hyperparam.base import NNTrainHyperParams
+from pfl.metrics import Metrics
+from pfl.model.pytorch import PyTorchModel
 
 LR, FOREVER = 0.1, 10**6
 

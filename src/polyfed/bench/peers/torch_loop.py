@@ -7,7 +7,7 @@ import copy
 import sys
 import time
 
-import torch  # pyright: ignore[reportMissingImports]
+import torch
 
 
 def main() -> None:

@@ -7,7 +7,7 @@ import json
 import sys
 import time
 
-import fedjax  # pyright: ignore[reportMissingImports]
+import fedjax
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -90,8 +90,8 @@ def main() -> None:
     print("ready", flush=True)
     for line in sys.stdin:
         if line.strip() == "loss":
-            found = [float(compiled(state.params, dataset.all_examples())) for dataset in datasets]
-            print(sum(found) / len(found), flush=True)
+            losses = [float(compiled(state.params, dataset.all_examples())) for dataset in datasets]
+            print(sum(losses) / len(losses), flush=True)
             continue
         begun, used = time.perf_counter(), time.process_time()
         state = round(state)

@@ -10,9 +10,9 @@ import sys
 import time
 from typing import Any
 
-import torch  # pyright: ignore[reportMissingImports]
-import torch_models  # pyright: ignore[reportMissingImports]
-from torch import nn  # pyright: ignore[reportMissingImports]
+import torch
+import torch_models
+from torch import nn
 
 LR = 0.1
 
@@ -134,13 +134,13 @@ class Loop:
         """The mean loss of what the clients deploy, on their own rows."""
         if self.own is None or self.alpha is None:
             return torch_models.mean_loss(self.model, self.x, self.y)
-        found = []
+        losses = []
         for client in range(self.clients):
             model = copy.deepcopy(self.model).eval()
             for p, v in zip(model.parameters(), self.own[client].parameters()):  # noqa: B905
                 p.lerp_(v, self.alpha[client])
-            found.append(float(self.loss(model(self.x[client]), self.y[client])))
-        return sum(found) / len(found)
+            losses.append(float(self.loss(model(self.x[client]), self.y[client])))
+        return sum(losses) / len(losses)
 
     def wait(self) -> None:
         if self.cuda:

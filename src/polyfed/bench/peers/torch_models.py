@@ -7,8 +7,8 @@ import json
 from functools import cache
 
 import numpy as np
-import torch  # pyright: ignore[reportMissingImports]
-from torch import nn  # pyright: ignore[reportMissingImports]
+import torch
+from torch import nn
 
 
 class CharacterModel(nn.Module):
@@ -95,6 +95,6 @@ def filled(layer, weight, bias):
 def mean_loss(model, x, y) -> float:
     """The mean over the clients of the model's loss on their rows."""
     model.eval()
-    found = [float(nn.functional.cross_entropy(model(rows), labels)) for rows, labels in zip(x, y)]  # noqa: B905
+    losses = [float(nn.functional.cross_entropy(model(rows), labels)) for rows, labels in zip(x, y)]  # noqa: B905
     model.train()
-    return sum(found) / len(found)
+    return sum(losses) / len(losses)

@@ -8,25 +8,23 @@ import logging
 import os
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 os.environ |= {"FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
-os.environ["PYTHONPATH"] = str(Path(__file__).parent)
 
-import torch  # pyright: ignore[reportMissingImports]
-import torch_models  # pyright: ignore[reportMissingImports]
-from flwr.app import (  # pyright: ignore[reportMissingImports]
+import torch
+import torch_models
+from flwr.app import (
     ArrayRecord,
     ConfigRecord,
     Message,
     MetricRecord,
     RecordDict,
 )
-from flwr.clientapp import ClientApp  # pyright: ignore[reportMissingImports]
-from flwr.serverapp import ServerApp  # pyright: ignore[reportMissingImports]
-from flwr.serverapp.strategy import FedAvg  # pyright: ignore[reportMissingImports]
-from flwr.simulation import run_simulation  # pyright: ignore[reportMissingImports]
+from flwr.clientapp import ClientApp
+from flwr.serverapp import ServerApp
+from flwr.serverapp.strategy import FedAvg
+from flwr.simulation import run_simulation
 
 LR = 0.1
 PATH, OPTIONS = sys.argv[1], json.loads(sys.argv[2])
