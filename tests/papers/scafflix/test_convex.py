@@ -16,7 +16,7 @@ def test_scafflix_is_judged_by_the_mean_over_seeds_and_says_how_many_do_alone():
     }
     first, second, third, gd, own = convex._claims("mushrooms", cost, (1.0, 0.1, 0.01))
     assert first.passed  # 80 is a fifth of 400
-    assert "1 of 2 seeds would do alone" in first.measured
+    assert "1 of 2 single seeds would do" in first.measured
     assert not second.passed  # 61 is more than 60
     assert not third.passed
     assert "not reached by 1 of 2 seeds" in third.measured

@@ -2,9 +2,10 @@
 
 methods  the methods that are compared, and what the experiments share
 linear   Fig. 1 to 4: linear models
-nets     Fig. 5 and both tables: networks
+writers  Fig. 5: handwriting by writer
+tables   Tables 1 and 2: networks
 """
 
-from polyfed.papers.apfl import linear, nets
+from polyfed.papers.apfl import linear, tables, writers
 
-__all__ = ["linear", "nets"]
+__all__ = ["linear", "tables", "writers"]

@@ -27,9 +27,9 @@ MNIST = (
     "the published test images are shared out in the proportions of each client's own labels."
 )
 DIFFERENCES = (
-    "Accuracy is on test rows that nobody trained on or chose anything by, over all clients, also those that were not "
-    "sampled; the paper reports validation rows of the clients that are online. Stepsizes are tuned, which the paper "
-    "does not say of its own. They decay by 1% a round (the text says iteration)."
+    "Accuracy is on test rows that neither training nor tuning has seen, over all clients, sampled or not; the paper "
+    "reports validation rows of the clients that are online. Stepsizes are tuned; the paper does not say how it chose "
+    "its own. They decay by 1% a round (the text says iteration)."
 )
 RIDGE_NOTE = " The ridge is 1e-4, which the paper does not give."
 

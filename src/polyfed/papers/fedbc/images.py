@@ -33,18 +33,17 @@ IMAGES = (
 )
 DIFFERENCES = (
     "Every method is tuned by validation rows with the same number of candidates, once per table, at C = 2 and "
-    "exponent 1.3, and the choice is used in all its cells. Batches have 50 rows; there are {rounds} rounds, the paper "
+    "exponent 1.3, and the choice is used in all its cells. Batches have 50 rows. There are {rounds} rounds; the paper "
     "gives no number. Figures are of the last round. Local steps are plain SGD (the published code has momentum 0.5)."
 )
 SHORT = {
     "cifar10": " This seems to be less training than the paper's: accuracies in its Table 6 (E = 1) are 45% to 61%.",
 }
 LOCALLY = (
-    " FedAvg, which the paper does not have here, is there with a step of fine-tuning: with uniform weights, and by "
-    "size. Adapted models take their step on training rows. The paper's protocol, a step on a batch of test rows, "
-    "leaks test labels: a note gives its figures, no claim uses them. Per-FedBC gives out the global model after that "
-    'step, as Algorithm 3 has it; its "own models" are the clients\' x_i after the step, which a table of local models '
-    "may mean."
+    " FedAvg with a step of fine-tuning is added, with uniform weights and by size. Adapted models take their step on "
+    "training rows. The paper's protocol, a step on a batch of test rows, leaks test labels: a note gives its figures, "
+    'no claim uses them. Per-FedBC deploys the global model after that step, as in Algorithm 3; its "own models" are '
+    "the clients' x_i after the step, which a table of local models may mean."
 )
 ALSO = (
     "The same runs' global models on all test rows. The paper has those of Per-FedAvg and pFedMe in Table 2; here they "
@@ -204,7 +203,7 @@ def _lead(recorded: Recorded, task: FedbcTask, ours: str, theirs: str, contender
     **_words("cifar10", LOCALLY),
 )
 def table3(quick: bool, progress: ExperimentProgress) -> Outcome:
-    """Own models above the global one; adaptation above FedBC."""
+    """Own models are better than the global one, and adapted ones better than FedBC's."""
     tasks = cells("cifar10", 5, quick)
     recorded, settings = collect(
         list(tasks.values()), LOCAL, progress, tuned_on=tasks[2, 1.3], judged="personal", **nets_effort(quick)

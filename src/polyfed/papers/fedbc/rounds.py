@@ -124,7 +124,7 @@ def fig7(quick: bool, progress: ExperimentProgress) -> Outcome:
         mine, theirs = ends(recorded[task, "FedBC"], POOLED), ends(recorded[task, best], POOLED)
         claims.append(
             Claim(
-                f"{count} devices: FedBC's global model is more accurate than all others, {best} the best of them.",
+                f"{count} devices: FedBC's global model is more accurate than all others, of which {best} is the best.",
                 against(mine, theirs, True),
                 bool(mine.mean() > theirs.mean()),
             )

@@ -31,14 +31,14 @@ def roles(epochs: int, quick: bool) -> FedbcTask:
         "row), for E = 1 and 5; means over seeds."
     ),
     data=(
-        "Shakespeare's plays, 138 speaking roles as clients; a row is 80 characters, and the next one is to be told at "
-        "each of them; a role's last 20% of rows are for test; 10 clients take part in a round."
+        "Shakespeare's plays, 138 speaking roles as clients; a row is 80 characters, and at each of them the next one "
+        "is to be predicted; a role's last 20% of rows are for test; 10 clients take part in a round."
     ),
     differences=(
         "As for the images: tuned by validation rows for each E, 40 rounds, plain SGD, FedAvg with both weights. "
         "Batches have 10 rows. Rows follow each other and have 80 targets each, where the published data has a row for "
-        "every character, with one target: as many characters to tell for an 80th of the work, but those at the "
-        "beginning of a row have less before them."
+        "every character, with one target: as many characters to predict for an 80th of the work, but those at the "
+        "beginning of a row have less context."
     ),
 )
 def table9(quick: bool, progress: ExperimentProgress) -> Outcome:

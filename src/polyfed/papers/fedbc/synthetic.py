@@ -16,7 +16,7 @@ DATA = (
 )
 DIFFERENCES = (
     "Every method is tuned by validation rows, with the same number of candidates; figures are of the last round, on "
-    "test rows that nobody trained on or chose anything by. Client sizes are capped at 2,000. Each seed draws its own "
+    "test rows that neither training nor tuning has seen. Client sizes are capped at 2,000. Each seed draws its own "
     "federation. Local steps are plain SGD (the published code has momentum 0.5), and multipliers move only in rounds "
     "that their clients take part in."
 )

@@ -38,7 +38,7 @@ from polyfed.papers.shared.held_out import against, plus_minus
     differences=DIFFERENCES + BOTH,
 )
 def table1(quick: bool, progress: ExperimentProgress) -> Outcome:
-    """FedBC above the size-weighted baselines; the uniform average beside it."""
+    """FedBC is better than the size-weighted baselines; the uniform average stands beside it."""
     tasks = [synthetic(epochs, quick) for epochs in ((1, 5) if quick else EPOCHS)]
     recorded, settings = collect(tasks, GLOBAL, progress, **effort(quick))
     return Outcome(

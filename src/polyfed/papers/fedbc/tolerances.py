@@ -114,7 +114,7 @@ def _tradeoff_claims(
 def _chosen(
     levels: Sequence[float], both: Mapping[tuple[str, str], Sequence[np.ndarray]], start: str
 ) -> tuple[float, np.ndarray]:
-    """The tolerance that validation rows choose, as they do FedAvg's stepsize, and its global model's test accuracy."""
+    """The tolerance that validation rows choose, and its global model's test accuracy."""
     best = int(np.argmax([np.mean(values) for values in both[start, CHOSEN_BY]]))
     return levels[best], both[start, POOLED][best]
 
@@ -132,7 +132,7 @@ def _above_claim(start: str, chosen: tuple[float, np.ndarray], rival: str, their
 def _bands(
     levels: Sequence[float], both: dict[tuple[str, str], list[np.ndarray]], averages: Mapping[str, np.ndarray]
 ) -> Figure:
-    """Accuracy against the tolerance, evenly spaced, and of averages that have none; a panel for each start."""
+    """Accuracy against the tolerance, evenly spaced, with both forms of FedAvg; a panel for each start."""
     with matplotlib.rc_context(style.RC):
         figure = Figure(figsize=(9.6, 3.2), layout="constrained")
         places = np.arange(len(levels))

@@ -29,7 +29,7 @@ from polyfed.papers.shared.held_out import against
     differences=DIFFERENCES + BOTH,
 )
 def fig3(quick: bool, progress: ExperimentProgress) -> Outcome:
-    """Why: small clients count."""
+    """FedBC gives small clients more weight than their data would."""
     task = synthetic(5, quick)
     recorded, settings = collect([task], GLOBAL, progress, **effort(quick))
     ours = recorded[task, "FedBC"]

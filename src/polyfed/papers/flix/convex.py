@@ -22,7 +22,7 @@ SHOWN = (1.0, 0.1)
 CLIENTS, RIDGE, TARGET = 50, 0.1, 1e-8
 ROUNDS = {"mushrooms": 1200, "a6a": 800, "w7a": 600, "w8a": 600, "ijcnn1.num12": 300}
 COARSE = 1e-2
-"""The share of the starting gap that a method without exact convergence is timed to."""
+"""A method without exact convergence is timed to this share of its starting gap."""
 
 
 @experiment(
@@ -90,7 +90,7 @@ def _compression(
     progress: ExperimentProgress,
     baseline: bool = True,
 ) -> Outcome:
-    """ConvexCurves of a compressed method for seven k (and GD, dashed), a row of panels per alpha."""
+    """A compressed method for seven k (and GD, dashed), a row of panels per alpha."""
     datasets = DATASETS[:1] if quick else DATASETS
     todo = [
         _run(d, name, a, clients, ridge, k)

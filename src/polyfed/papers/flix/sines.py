@@ -44,8 +44,8 @@ DRAMATIC = 0.5
         "Three draws of the two sines, the points and the initial net, where the paper shows one. Pure local models "
         "and the server start from the same net. The paper does not say how the net is initialised: here weights and "
         "biases are uniform within 1/sqrt(inputs), as biases of zero would put every first-layer unit's bend at x = 0. "
-        "Nor which line search: here Armijo's with constant 1e-4, halving, begun at 1.25 times the last step. "
-        "alpha = 0 is shown too. In the stopping rule grad f_i(T_i(x)) is read as the gradient of f_i at T_i(x), "
+        "Nor does it say which line search: here Armijo's with constant 1e-4, halving, begun at 1.25 times the last "
+        "step. alpha = 0 is shown too. In the stopping rule grad f_i(T_i(x)) is read as the gradient of f_i at T_i(x), "
         "without the factor alpha."
     ),
 )
@@ -91,7 +91,7 @@ def claims(rows: Sequence[Row]) -> list[Claim]:
                 f"{split} clients: some alpha between 0 and 1 has a lower average test error than the pure local "
                 "models and than one global model.",
                 f"{mean[best]:.2e} at alpha = {best:g}, {mean[0.0]:.2e} pure local, {mean[1.0]:.2e} global; "
-                f"{agreeing} of {len(draws)} draws show it alone",
+                f"{agreeing} of {len(draws)} draws agree",
                 mean[best] < min(mean[0.0], mean[1.0]),
             )
         )
@@ -128,8 +128,9 @@ def _notes(measurements: Measurements) -> list[str]:
         f"{_reached(measurements.norms)} pure local models ended with |grad f_i| < {TOLERANCE:g} (median "
         f"{np.median(measurements.norms):.2e}), after at most {most[0]:,} iterations; {_reached(server)} server "
         f"models met the paper's rule (median {np.median(server):.2e}), after at most {most[1]:,}.",
-        f"A tolerance of {TOLERANCE:g} stops early. On every tenth client of {measurements.rows[0]['split']} the average "
-        f"test error of the pure local models is {before} in the draws; trained on to {FARTHER:g}, it is {after}.",
+        f"A tolerance of {TOLERANCE:g} stops early. On every tenth client of {measurements.rows[0]['split']} the "
+        f"average test error of the pure local models is {before} in the draws; trained on to {FARTHER:g}, it is "
+        f"{after}.",
     ]
 
 

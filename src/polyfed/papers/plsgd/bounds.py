@@ -14,7 +14,7 @@ from polyfed.papers.shared.style import COLOURS, Curve, Panel
 from polyfed.theory import Federated
 
 SPECTRUM = np.array([0.2, 0.4, 0.6, 0.8, 1.0])
-"""The Hessian's diagonal of every client where all have the same."""
+"""The diagonal of the Hessian where all clients have the same."""
 
 
 class Case(NamedTuple):
@@ -108,7 +108,7 @@ def bounds(quick: bool, progress: ExperimentProgress) -> Outcome:
             "batch": "one row, with replacement",
         },
         notes=[
-            "A mean is under a bound if four standard errors more still are.",
+            "A mean counts as under a bound if it still is with four standard errors added.",
             "Why it breaks: the proof takes the norm of a round's matrix for its largest eigenvalue, and the matrix "
             "is not symmetric where Hessians differ; and it looks at the smallest eigenvalue alone, where a large "
             "beta makes the other end the larger one. For equal Hessians `theory.plsgd_outer_limit` is the beta up to "

@@ -29,7 +29,7 @@ from polyfed.studies.consensus import consensus
     ),
 )
 def fig2(quick: bool, progress: ExperimentProgress) -> Outcome:
-    """Both laws hold to rounding; (21) holds for alpha = 1 only."""
+    """Both laws hold to rounding; (21) fails for a small alpha."""
     K, R, zeta = 5, 12 if quick else 40, 1.0
     problem = noisy_quadratics(np.ones((2, 1)), np.array([[2 - zeta], [2 + zeta]]))
     cases = {"local SGD": (0.0, 0.5), "PLSGD, α = 1": (1.0, 0.25), "PLSGD, α = 0.1": (0.1, 0.5 / 1.1)}

@@ -28,8 +28,8 @@ from polyfed.papers.shared.style import COLOURS, Curve, Panel
 def fig4(quick: bool, progress: ExperimentProgress) -> Outcome:
     """Both graphs of the paper, and what lies behind them."""
     x = np.linspace(0, 1, 401)
-    personal, alone = 1 - np.exp(-2 * x), x
-    crossing = float(x[1:][(personal - alone)[1:] < 0][0])
+    personal, local = 1 - np.exp(-2 * x), x
+    crossing = float(x[1:][(personal - local)[1:] < 0][0])
     steps = {K: _factors(x[x / K < 0.5], K) for K in (1, 2, 10)}
     never = all(np.all(ours >= own - 1e-15) for _, ours, own in steps.values())
     window = 2 * (1 - np.exp(-x))
@@ -44,7 +44,7 @@ def fig4(quick: bool, progress: ExperimentProgress) -> Outcome:
     panels = [
         Panel(
             "exponents of the bounds",
-            [Curve("1 - exp(-2x)", x, personal, COLOURS[0]), Curve("x", x, alone, COLOURS[1], "--")],
+            [Curve("1 - exp(-2x)", x, personal, COLOURS[0]), Curve("x", x, local, COLOURS[1], "--")],
             "exponent per round",
         ),
         Panel(
@@ -75,8 +75,8 @@ def fig4(quick: bool, progress: ExperimentProgress) -> Outcome:
             ),
             Claim(
                 "So PLSGD contracts faster than pure local training at the same eta.",
-                "exactly, never: a round multiplies the squared distance by ((1 + (1-2x/K)^K)/2)^2 against "
-                "(1-x/K)^(2K), which is never more, and equal for K = 1",
+                "never: a round multiplies the squared distance exactly by ((1 + (1-2x/K)^K)/2)^2, against "
+                "(1-x/K)^(2K) for pure local training, which is never larger, and equal for K = 1",
                 not never,
             ),
             Claim(
@@ -104,7 +104,7 @@ def fig4(quick: bool, progress: ExperimentProgress) -> Outcome:
 
 
 def _factors(x: np.ndarray, K: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """x, and what a round of K steps leaves of the squared distance: PLSGD with alpha = 1, and alone, both with eta."""
+    """x, and what a round of K steps leaves of the squared distance: PLSGD (alpha = 1) and pure local training."""
     return x, ((1 + (1 - 2 * x / K) ** K) / 2) ** 2, (1 - x / K) ** (2 * K)
 
 

@@ -65,7 +65,7 @@ FEDERATIONS = (
     data="Quadratics with known constants in three dimensions, noise of variance sigma^2, one Hessian for all clients.",
     differences=(
         "The table holds up to constants, so a measured value above it is no contradiction. Stepsizes are the best of "
-        "a grid in the mean over the seeds; PLSGD has alpha = 1 and beta = sqrt(M), as (16) has."
+        "a grid in the mean over the seeds; PLSGD has alpha = 1 and beta = sqrt(M), as in (16)."
     ),
 )
 def table1(quick: bool, progress: ExperimentProgress) -> Outcome:
@@ -164,7 +164,7 @@ def _table_claims(rows: list[Row]) -> list[Claim]:
         local = next(r for r in rows if r["R"] == row["R"] and r["method"] == "pure local training")
         made.append(
             Claim(
-                f"{title}: in the window of (16) PLSGD with its best stepsize beats pure local training with its.",
+                f"{title}: in the window of (16) PLSGD beats pure local training, each with its best stepsize.",
                 f"R = {row['R']}: {row['measured']:.4g} +- {row['interval']:.1g} against {local['measured']:.4g} +- "
                 f"{local['interval']:.1g}",
                 row["measured"] + row["interval"] < local["measured"] - local["interval"],

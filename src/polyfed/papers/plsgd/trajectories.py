@@ -32,9 +32,10 @@ LOCAL, PERSONAL = "local GD", "personalized local GD"
 )
 def fig1b(quick: bool, progress: ExperimentProgress) -> Outcome:
     """Where both methods walk, and where they end after many more rounds."""
-    paths = {LOCAL: _walk(0.0, 8), PERSONAL: _walk(1.0, 8)}
     rounds = 60 if quick else 400
-    ends = {LOCAL: _walk(0.0, rounds)[-1], PERSONAL: _walk(1.0, rounds)[-1]}
+    walks = {LOCAL: _walk(0.0, rounds), PERSONAL: _walk(1.0, rounds)}
+    paths = {name: walk[:8] for name, walk in walks.items()}
+    ends = {name: walk[-1] for name, walk in walks.items()}
     middle = (CURVES * OPTIMA).mean(axis=0) / CURVES.mean(axis=0)
     apart = {name: float(np.linalg.norm(path[-1][0, -1] - path[-1][1, -1])) for name, path in paths.items()}
     swing = {name: float(np.mean(np.sum((end[:, -1] - end[:, 0]) ** 2, axis=1))) for name, end in ends.items()}

@@ -106,7 +106,7 @@ def _claims(dataset: str, cost: Costs, alphas: tuple[float, ...]) -> list[Claim]
                 f"{dataset}: Scafflix at alpha = {alpha:g} reaches 1e-10 in {share} GD at alpha = "
                 f"{own:g}, in the mean over seeds.",
                 f"{_mean_and_range(ours)} against {_mean_and_range(theirs)} rounds, {gain:.1f} times fewer; "
-                f"{sufficient} of {len(ours)} seeds would do alone",
+                f"{sufficient} of {len(ours)} single seeds would do",
                 times * _mean(ours) <= _mean(theirs) < math.inf and _mean(ours) < _mean(theirs),
             )
         )
