@@ -64,13 +64,13 @@ def test_the_initial_net_is_spread_over_its_interval_and_depends_on_the_seed():
 @pytest.mark.parametrize("alpha", [0.3, 1.0])
 def test_the_mixture_is_the_one_that_flix_deploys(nets, alpha):
     task, server, stacked, owns = nets
-    found = np.asarray(sine_nets.errors(server, stacked, alpha, task.test_x, task.test_y))
+    errors = np.asarray(sine_nets.errors(server, stacked, alpha, task.test_x, task.test_y))
     method, plain = pf.algorithms.FLIX(alpha=alpha, lr=0.1), problem()
     for client, own in enumerate(owns):
         state = FlixServer(server, (), jnp.zeros(()))
         personal = method.personal(state, Mixture(jnp.asarray(alpha), own, jnp.zeros(())))
         value = plain.value(personal, plain.federation.clients[client], "test")  # with its factor of one half
-        assert found[client] == pytest.approx(2 * value, rel=1e-10)
+        assert errors[client] == pytest.approx(2 * value, rel=1e-10)
 
 
 @pytest.mark.parametrize("alpha", [0.3, 1.0])
@@ -86,12 +86,15 @@ def test_the_server_stops_by_the_papers_rule(nets, alpha):
             grads.append(2 * np.asarray(ravel_pytree(plain.grad(mixed, name))[0]))
         return np.linalg.norm(np.mean(grads, axis=0))
 
-    found = sine_nets.flix(server, stacked, jnp.asarray(alpha), task.x, task.y)
+    descent = sine_nets.flix(server, stacked, jnp.asarray(alpha), task.x, task.y)
     assert norm(server) > 1e-2
-    assert norm(found.x) < 1e-2
-    assert norm(found.x) == pytest.approx(float(found.grad_norm) / alpha, rel=1e-8)
+    assert norm(descent.x) < 1e-2
+    assert norm(descent.x) == pytest.approx(float(descent.grad_norm) / alpha, rel=1e-8)
     before = line_search_descent(
-        lambda p: jnp.mean(sine_nets.errors(p, stacked, alpha, task.x, task.y)), server, 0.0, int(found.iterations) - 1
+        lambda p: jnp.mean(sine_nets.errors(p, stacked, alpha, task.x, task.y)),
+        server,
+        0.0,
+        int(descent.iterations) - 1,
     )
     assert norm(before.x) >= 1e-2
 
@@ -108,11 +111,11 @@ def test_with_all_weight_on_the_global_model_the_local_ones_do_not_matter(nets):
 
 def test_pure_local_models_are_descents_on_each_clients_own_points(nets):
     task, server, _, _ = nets
-    found = sine_nets.pure_local(server, task.x, task.y)
+    descents = sine_nets.pure_local(server, task.x, task.y)
     plain = problem()
     for client, name in enumerate(plain.federation.clients):
-        own = jax.tree.map(lambda leaf, i=client: leaf[i], found.x)
+        own = jax.tree.map(lambda leaf, i=client: leaf[i], descents.x)
         norm = 2 * np.linalg.norm(ravel_pytree(plain.grad(own, name))[0])
         assert norm < 1e-2
-        assert norm == pytest.approx(float(found.grad_norm[client]), rel=1e-8)
-        assert float(found.value[client]) == pytest.approx(2 * plain.value(own, name), rel=1e-10)
+        assert norm == pytest.approx(float(descents.grad_norm[client]), rel=1e-8)
+        assert float(descents.value[client]) == pytest.approx(2 * plain.value(own, name), rel=1e-10)

@@ -28,6 +28,6 @@ def test_no_two_lines_of_a_figure_look_alike_even_where_there_are_more_than_colo
     few = {str(i): "one family" for i in range(len(style.COLOURS))}
     assert [line for _, line in style.looks(few).values()] == [style.METHOD] * len(few)
     many = {f"{family} {i}": family for family in "abcd" for i in range(3)}
-    found = style.looks(many)
-    assert len(set(found.values())) == len(many)
-    assert found["a 0"][0] == found["a 2"][0] != found["b 0"][0]
+    looks = style.looks(many)
+    assert len(set(looks.values())) == len(many)
+    assert looks["a 0"][0] == looks["a 2"][0] != looks["b 0"][0]
