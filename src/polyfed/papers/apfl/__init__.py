@@ -1,1 +1,11 @@
-"""Deng, Kamani and Mahdavi: Adaptive Personalized Federated Learning."""
+"""Deng, Kamani and Mahdavi: Adaptive Personalized Federated Learning.
+
+methods  the methods that are compared, and what the experiments share
+linear   Fig. 1 to 4: linear models
+writers  Fig. 5: handwriting by writer
+tables   Tables 1 and 2: networks
+"""
+
+from polyfed.papers.apfl import linear, tables, writers
+
+__all__ = ["linear", "tables", "writers"]

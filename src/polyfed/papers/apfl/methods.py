@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 from polyfed.core.schedules import Decay
 from polyfed.papers.shared import tuned
@@ -28,9 +27,9 @@ MNIST = (
     "the published test images are shared out in the proportions of each client's own labels."
 )
 DIFFERENCES = (
-    "Accuracy is on test rows that nobody trained on or chose anything by, over all clients, also those that were not "
-    "sampled; the paper reports validation rows of the clients that are online. Stepsizes are tuned, which the paper "
-    "does not say of its own. They decay by 1% a round (the text says iteration)."
+    "Accuracy is on test rows that neither training nor tuning has seen, over all clients, sampled or not; the paper "
+    "reports validation rows of the clients that are online. Stepsizes are tuned; the paper does not say how it chose "
+    "its own. They decay by 1% a round (the text says iteration)."
 )
 RIDGE_NOTE = " The ridge is 1e-4, which the paper does not give."
 
@@ -40,21 +39,21 @@ def decays(rates: Sequence[float]) -> tuple[Decay, ...]:
 
 
 def apfl_entries(
-    rates: Sequence[float], work: dict[str, Any], fixed: Sequence[float] = ALPHAS, start: float | None = None
+    rates: Sequence[float], work: Mapping[str, object], fixed: Sequence[float] = ALPHAS, start: float | None = None
 ) -> dict[str, Entry]:
     """APFL with fixed mixing weights and, where `start` is given, with one that is learned from there."""
     common, space = {"lr": PUBLISHED_LR, **work}, options(lr=decays(rates))
-    found = {
+    entries = {
         f"APFL, α = {alpha:g}": Entry("apfl", options(alpha=alpha, adaptive="off", **common), "personal", space)
         for alpha in fixed
     }
     if start is not None:
-        found[ADAPTIVE] = Entry("apfl", options(alpha=start, adaptive="round", **common), "personal", space)
-    return found
+        entries[ADAPTIVE] = Entry("apfl", options(alpha=start, adaptive="round", **common), "personal", space)
+    return entries
 
 
 def shared_entries(
-    name: str, method: str, lrs: Sequence[Decay], lr: Decay, work: dict[str, Any], judged: Sequence[str]
+    name: str, method: str, lrs: Sequence[Decay], lr: Decay, work: Mapping[str, object], judged: Sequence[str]
 ) -> dict[str, Entry]:
     """The global and localized models of FedAvg or SCAFFOLD."""
     words = {"global": "global", "finetuned": "localized"}
@@ -63,8 +62,8 @@ def shared_entries(
     return {f"{name}, {words[kind]}": Entry(method, given, kind, space) for kind in judged}
 
 
-def tuning_notes(found: Comparison, budget: int, rates: Sequence[float]) -> list[str]:
-    """How the hyper-parameters were chosen, and which; nothing where they are the paper's."""
+def tuning_notes(comparison: Comparison, budget: int, rates: Sequence[float]) -> list[str]:
+    """How the hyper-parameters were chosen, and which; no note where they are the paper's."""
     if not budget:
         return []
     tried = ", ".join(f"{rate:g}" for rate in rates)
@@ -73,5 +72,5 @@ def tuning_notes(found: Comparison, budget: int, rates: Sequence[float]) -> list
         f"by the mean validation accuracy of the judged models after the last round; then all seeds with the winner. "
         f"A localized model also has its stepsize of fine-tuning chosen, from {tried}, on each candidate's global "
         "model, so that it has more to choose from than the others.",
-        tuned.table(found.choices),
+        tuned.table(comparison.choices),
     ]

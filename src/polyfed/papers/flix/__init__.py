@@ -1,1 +1,12 @@
-"""Gasanov, Khaled, Horvath and Richtarik: FLIX."""
+"""Gasanov, Khaled, Horvath and Richtarik: FLIX.
+
+convex       Fig. 2, 3 and 8 to 15: GD, DCGD and DIANA
+claims       their claims, as numbers
+sines        Fig. 4: sines of two kinds
+sine_nets    the nets that fit them
+line_search  gradient descent with a line search
+"""
+
+from polyfed.papers.flix import convex, sines
+
+__all__ = ["convex", "sines"]

@@ -12,22 +12,22 @@ from jax.flatten_util import ravel_pytree
 from polyfed import theory
 from polyfed.compress import RandK
 from polyfed.core import trees
-from polyfed.papers.shared import convex_runs as runs
-from polyfed.papers.shared.convex_runs import Curves, Row, Run, column, first, shown
-from polyfed.papers.shared.experiment import Claim
+from polyfed.papers.shared import convex_runs
+from polyfed.papers.shared.convex_runs import ConvexCurves, ConvexRun, column, cost_to_reach, cost_words
+from polyfed.papers.shared.experiment import Claim, Row
 
-Check = Callable[[str, Curves, list[Run]], list[Claim]]
+Check = Callable[[str, ConvexCurves, list[ConvexRun]], list[Claim]]
 """(dataset, all curves, this dataset's runs) -> what they show."""
 EXACT = 1e-8
 
 
-def gradient_descent(dataset: str, found: Curves, todo: list[Run]) -> list[Claim]:
-    """Fig. 2: alpha moves the start and not the rate, which is at least Theorem 2's; `todo` by descending alpha."""
-    starts = [found[run][0]["gap"] for run in todo]
-    rates = [rate(found[run]) for run in todo]
-    constants = runs.problem_of(todo[0].dataset, todo[0].clients, todo[0].l2).constants
+def gradient_descent(dataset: str, curves: ConvexCurves, todo: list[ConvexRun]) -> list[Claim]:
+    """Fig. 2: alpha moves the start but not the rate, which is at least Theorem 2's. `todo` is by descending alpha."""
+    starts = [curves[run][0]["gap"] for run in todo]
+    rates = [rate(curves[run]) for run in todo]
+    constants = convex_runs.problem_of(todo[0].dataset, todo[0].clients, todo[0].l2).constants
     guaranteed = theory.gd_rate(constants.smoothness, constants.convexity, 1.0)  # the same for every equal alpha
-    above = max(_over_bound(found[run], guaranteed) for run in todo)
+    above = max(_over_bound(curves[run], guaranteed) for run in todo)
     return [
         Claim(
             f"{dataset}: the smaller alpha, the lower the start.",
@@ -54,17 +54,17 @@ def _over_bound(rows: Sequence[Row], guaranteed: float) -> float:
     return float(np.max((gap / bound)[bound > 1e-14]))
 
 
-def diana(dataset: str, found: Curves, todo: list[Run]) -> list[Claim]:
+def diana(dataset: str, curves: ConvexCurves, todo: list[ConvexRun]) -> list[Claim]:
     """Fig. 3: more coordinates, fewer rounds; smaller alpha, lower start."""
     largest, smallest = max(run.alpha for run in todo), min(run.alpha for run in todo)
-    one, other = ([run for run in todo if run.alpha == a] for a in (largest, smallest))
-    costs = [first(found[run], EXACT) for run in one]
+    at_largest, at_smallest = ([run for run in todo if run.alpha == a] for a in (largest, smallest))
+    costs = [cost_to_reach(curves[run], EXACT) for run in at_largest]
     reached = [c for c in costs if c is not None]
-    starts = [found[group[0]][0]["gap"] for group in (one, other)]
+    starts = [curves[group[0]][0]["gap"] for group in (at_largest, at_smallest)]
     return [
         Claim(
             f"{dataset}: the more coordinates travel, the fewer rounds to {EXACT:g} (within 5%).",
-            ", ".join(f"{shown(c)} at k = {run.k}" for run, c in zip(one, costs, strict=True)),
+            ", ".join(f"{cost_words(c)} at k = {run.k}" for run, c in zip(at_largest, costs, strict=True)),
             len(reached) >= 2 and None not in costs[1:] and all(b <= 1.05 * a + 1 for a, b in pairwise(reached)),
         ),
         Claim(
@@ -78,14 +78,14 @@ def diana(dataset: str, found: Curves, todo: list[Run]) -> list[Claim]:
 def rounds_to(level: float, what: str, relative: bool = False) -> Check:
     """Counted in rounds, compression does not pay: no k gets to a level sooner than GD."""
 
-    def check(dataset: str, found: Curves, todo: list[Run]) -> list[Claim]:
-        gd, others = _at_one(todo)
-        goal = level * found[gd][0]["gap"] if relative else level
-        own = first(found[gd], goal)
-        best = min((c for run in others if (c := first(found[run], goal)) is not None), default=None)
+    def check(dataset: str, curves: ConvexCurves, todo: list[ConvexRun]) -> list[Claim]:
+        gd, others = _at_alpha_1(todo)
+        goal = level * curves[gd][0]["gap"] if relative else level
+        own = cost_to_reach(curves[gd], goal)
+        best = min((c for run in others if (c := cost_to_reach(curves[run], goal)) is not None), default=None)
         text = f"{dataset}: to {what}, {others[0].method} needs at least GD's rounds whatever k is (alpha = 1)."
-        kept = own is not None and (best is None or best >= own - gd.every)
-        return [Claim(text, f"at best {shown(best)} rounds, GD {shown(own)}", kept)]
+        holds = own is not None and (best is None or best >= own - gd.every)
+        return [Claim(text, f"at best {cost_words(best)} rounds, GD {cost_words(own)}", holds)]
 
     return check
 
@@ -93,25 +93,25 @@ def rounds_to(level: float, what: str, relative: bool = False) -> Check:
 def bits_to(level: float, what: str, relative: bool = False) -> Check:
     """Counted in bits, it does: some k gets to a level with less traffic than GD."""
 
-    def check(dataset: str, found: Curves, todo: list[Run]) -> list[Claim]:
-        gd, others = _at_one(todo)
-        goal = level * found[gd][0]["gap"] if relative else level
-        own = first(found[gd], goal, "bits")
-        costs = [(c, run.k) for run in others if (c := first(found[run], goal, "bits")) is not None]
+    def check(dataset: str, curves: ConvexCurves, todo: list[ConvexRun]) -> list[Claim]:
+        gd, others = _at_alpha_1(todo)
+        goal = level * curves[gd][0]["gap"] if relative else level
+        own = cost_to_reach(curves[gd], goal, "bits")
+        costs = [(c, run.k) for run in others if (c := cost_to_reach(curves[run], goal, "bits")) is not None]
         best, k = min(costs, default=(None, None))
         text = f"{dataset}: to {what}, {others[0].method} with a suitable k sends fewer bits than GD (alpha = 1)."
-        measured = f"{shown(best)} bits per client at k = {k}, GD {shown(own)}"
+        measured = f"{cost_words(best)} bits per client at k = {k}, GD {cost_words(own)}"
         return [Claim(text, measured, own is not None and best is not None and best < own)]
 
     return check
 
 
-def quarter(found: Curves, method: str, share: float) -> str:
-    """What the stepsizes of Theorems 6 and 7 cost, seen where nothing is compressed."""
+def stepsize_note(curves: ConvexCurves, method: str, share: float) -> str:
+    """What the small stepsizes of Theorems 6 and 7 cost, measured where nothing is compressed."""
     ratios = []
-    for dataset in dict.fromkeys(run.dataset for run in found):
-        gd, others = _at_one([run for run in found if run.dataset == dataset])
-        costs = [first(found[run], share * found[run][0]["gap"]) for run in (others[-1], gd)]
+    for dataset in dict.fromkeys(run.dataset for run in curves):
+        gd, others = _at_alpha_1([run for run in curves if run.dataset == dataset])
+        costs = [cost_to_reach(curves[run], share * curves[run][0]["gap"]) for run in (others[-1], gd)]
         if costs[0] is not None and costs[1]:
             ratios.append(f"{costs[0] / costs[1]:.1f} on {dataset}")
     reached = ", ".join(ratios) or "reached on no dataset within the rounds"
@@ -122,15 +122,15 @@ def quarter(found: Curves, method: str, share: float) -> str:
     )
 
 
-def neighbourhood(dataset: str, found: Curves, todo: list[Run]) -> list[Claim]:
-    """Fig. 10: DCGD stalls, no farther away than Theorem 4 says, and the closer the more coordinates travel."""
-    _, others = _at_one(todo)
+def neighbourhood(dataset: str, curves: ConvexCurves, todo: list[ConvexRun]) -> list[Claim]:
+    """Fig. 10: DCGD stalls within the bound of Theorem 4, and the nearer the more coordinates travel."""
+    _, others = _at_alpha_1(todo)
     noisy = others[:-1]  # with k = d nothing is lost
-    floors = [float(np.median(column(_last(found[run]), "gap"))) for run in noisy]
+    floors = [float(np.median(column(_last(curves[run]), "gap"))) for run in noisy]
     shares = []
     for run in noisy:
-        bound = distance_bound(run, found[run])
-        shares.append(float(np.mean(column(_last(found[run]), "distance"))) / bound)
+        bound = distance_bound(run, curves[run])
+        shares.append(float(np.mean(column(_last(curves[run]), "distance"))) / bound)
     return [
         Claim(
             f"{dataset}: DCGD ends nearer to the solution the more coordinates travel (alpha = 1).",
@@ -145,10 +145,10 @@ def neighbourhood(dataset: str, found: Curves, todo: list[Run]) -> list[Claim]:
     ]
 
 
-def distance_bound(run: Run, rows: Sequence[Row]) -> float:
+def distance_bound(run: ConvexRun, rows: Sequence[Row]) -> float:
     """Theorem 4 for the last quarter of a run of DCGD, at the first of its rounds; all alpha_i are the same."""
     assert run.k is not None
-    problem = runs.problem_of(run.dataset, run.clients, run.l2)
+    problem = convex_runs.problem_of(run.dataset, run.clients, run.l2)
     solution, constants = problem.solve(run.alpha), problem.constants
     gradients = []
     for client, name in enumerate(problem.federation.clients):
@@ -167,7 +167,7 @@ def distance_bound(run: Run, rows: Sequence[Row]) -> float:
 
 
 def rate(rows: Sequence[Row]) -> float:
-    """By what share f - f* falls in a round, over the stretch from 1e-3 to 1e-9 of where it started."""
+    """By what share f - f* falls in a round, between 1e-3 and 1e-9 of its start."""
     rounds, gap = column(rows, "round"), column(rows, "gap")
     inside = (gap <= 1e-3 * gap[0]) & (gap >= max(1e-9 * gap[0], 1e-14))
     if inside.sum() < 3:
@@ -180,9 +180,8 @@ def _last(rows: Sequence[Row]) -> Sequence[Row]:
     return rows[-max(1, len(rows) // 4) :]
 
 
-def _at_one(todo: list[Run]) -> tuple[Run, list[Run]]:
+def _at_alpha_1(todo: list[ConvexRun]) -> tuple[ConvexRun, list[ConvexRun]]:
     """(GD, the compressed runs by ascending k) at alpha = 1."""
-    ones = [run for run in todo if run.alpha == 1.0]
-    return next(run for run in ones if run.k is None), sorted(
-        (run for run in ones if run.k is not None), key=lambda run: run.k or 0
-    )
+    runs = [run for run in todo if run.alpha == 1.0]
+    compressed = [run for run in runs if run.k is not None]
+    return next(run for run in runs if run.k is None), sorted(compressed, key=lambda run: run.k or 0)

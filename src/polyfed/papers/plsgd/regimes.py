@@ -1,44 +1,44 @@
-"""PLSGD against going alone and one model for all, at their best stepsizes, by how far the clients' optima lie "
-"apart."""
+"""PLSGD, pure local training and one model for all at their best stepsizes, by the spread of the clients' optima."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import matplotlib
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from polyfed import algorithms, theory
 from polyfed.algorithms.contract import Algorithm
-from polyfed.papers.plsgd.runs import PAPER, Seeds, constants, interval, noisy_quadratics
+from polyfed.papers.plsgd.runs import ONE_ROW, PAPER, Seeds, constants, interval, noisy_quadratics
 from polyfed.papers.shared import style
-from polyfed.papers.shared.experiment import Claim, Outcome, Progress, experiment
+from polyfed.papers.shared.experiment import Claim, ExperimentProgress, Outcome, Row, experiment
 from polyfed.problem.problem import Problem
 
 M, K, R, DIM, NOISE = 20, 5, 20, 5, 2.0
 SPREADS = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6)
 TUNING = 10_000
-"""The first of the seeds that stepsizes are chosen by: results are from others."""
-WORK: dict[str, Any] = {"local_steps": K, "batch": 1, "replace": True}
+"""The first seed that stepsizes are chosen by; results are from other seeds."""
 OURS, ALONE, SHARED = "PLSGD", "pure local training", ("local SGD", "minibatch SGD")
 Candidates = dict[str, list[Algorithm]]
+Distances = dict[float, dict[str, np.ndarray]]
+"""By spread and method, one for each seed."""
 
 
 def candidates(count: int) -> Candidates:
-    """As many for each method: stepsizes alone, or fewer of them with three values of beta or alpha."""
+    """The same number for each method: many stepsizes, or a third of them with three values of beta or alpha."""
     few, many = np.geomspace(0.003, 1.0, count), np.geomspace(0.003, 1.0, 3 * count)
     return {
-        ALONE: [algorithms.Local(lr=lr, **WORK) for lr in many.tolist()],
+        ALONE: [algorithms.Local(lr=lr, local_steps=K, **ONE_ROW) for lr in many.tolist()],
         "local SGD": [
-            algorithms.FedAvg(lr=lr, server_lr=beta, weighting="uniform", **WORK)
+            algorithms.FedAvg(lr=lr, server_lr=beta, weighting="uniform", local_steps=K, **ONE_ROW)
             for lr in few.tolist()
             for beta in (0.5, 1.0, 2.0)
         ],
-        "minibatch SGD": [algorithms.MinibatchSGD(lr=2 * lr, **WORK) for lr in many.tolist()],
+        "minibatch SGD": [algorithms.MinibatchSGD(lr=2 * lr, local_steps=K, **ONE_ROW) for lr in many.tolist()],
         OURS: [
-            algorithms.PLSGD(lr=lr / (1 + alpha), alpha=alpha, **WORK)
+            algorithms.PLSGD(lr=lr / (1 + alpha), alpha=alpha, local_steps=K, **ONE_ROW)
             for lr in few.tolist()
             for alpha in (0.1, 0.3, 1.0)
         ],
@@ -60,32 +60,29 @@ def federation(spread: float) -> tuple[np.ndarray, np.ndarray]:
     title="Three regimes: one model, a shared and a personal part, or going alone",
     caption=(
         "The mean squared distance of the clients' models from their optima after 20 rounds of 5 steps on noisy "
-        "gradients, "
-        "by the spread of the optima around a common one. Every method at its best stepsizes; bands: 95% confidence "
-        "over "
-        "the seeds."
+        "gradients, by the spread of the optima around a common one. Every method at its best stepsizes; bands: 95% "
+        "confidence over the seeds."
     ),
     data="20 quadratics in five dimensions with unequal Hessians (eigenvalues 0.3 to 1), noise of variance 4.",
     differences=(
         "The paper asks for these regimes and has no experiment. PLSGD has alpha in {0.1, 0.3, 1} and beta = 1, so "
-        "that "
-        "neither extreme is among its candidates."
+        "that neither extreme is among its candidates."
     ),
 )
-def regimes(quick: bool, progress: Progress) -> Outcome:
+def regimes(quick: bool, progress: ExperimentProgress) -> Outcome:
     """Tune on some seeds, measure on others."""
     spreads = (0.0, 0.4, 25.6) if quick else SPREADS
     tuning, seeds, count = (3, 20, 7) if quick else (10, 100, 17)
-    found: dict[float, dict[str, np.ndarray]] = {}
-    rows: list[dict[str, Any]] = []
+    distances: Distances = {}
+    rows: list[Row] = []
     for done, spread in enumerate(spreads):
         progress(f"spread {spread:g}", done, len(spreads))
         spectra, optima = federation(spread)
-        problem, found[spread] = noisy_quadratics(spectra, optima, NOISE), {}
+        problem, distances[spread] = noisy_quadratics(spectra, optima, NOISE), {}
         for name, options in candidates(count).items():
             best = _tuned(problem, optima, options, range(TUNING, TUNING + tuning))
             values = Seeds(problem, best).distances(optima, range(seeds), [R])[:, 0]
-            found[spread][name] = values
+            distances[spread][name] = values
             rows.append(
                 {
                     "spread": spread,
@@ -100,7 +97,7 @@ def regimes(quick: bool, progress: Progress) -> Outcome:
     progress("done", len(spreads), len(spreads))
     return Outcome(
         rows,
-        _claims(found),
+        _claims(distances),
         _figure(rows, spreads),
         settings={
             "M, K, R": [M, K, R],
@@ -120,27 +117,26 @@ def _tuned(problem: Problem, optima: np.ndarray, options: list[Algorithm], seeds
     return options[int(np.argmin(np.nan_to_num(means, nan=np.inf)))]
 
 
-def ahead(values: dict[str, np.ndarray], one: str, other: str) -> tuple[float, float]:
-    """How much nearer `one` is than `other`, seed by seed in the mean, and half the 95% interval of that."""
-    difference = values[other] - values[one]
+def ahead(values: dict[str, np.ndarray], nearer: str, farther: str) -> tuple[float, float]:
+    """The mean over seeds of how much nearer a method is than another, and half its 95% interval."""
+    difference = values[farther] - values[nearer]
     return float(difference.mean()), float(interval(difference))
 
 
-def _claims(found: dict[float, dict[str, np.ndarray]]) -> list[Claim]:
-    spreads = list(found)
-    wins = [s for s in spreads if all(np.subtract(*ahead(found[s], OURS, other)) > 0 for other in (ALONE, *SHARED))]
+def _claims(distances: Distances) -> list[Claim]:
+    spreads = list(distances)
+    wins = [s for s in spreads if all(np.subtract(*ahead(distances[s], OURS, other)) > 0 for other in (ALONE, *SHARED))]
 
     def gain(spread: float) -> float:
-        values = found[spread]
+        values = distances[spread]
         return min(values[other].mean() for other in (ALONE, *SHARED)) / values[OURS].mean()
 
     top = max(wins, key=gain, default=spreads[len(spreads) // 2])
-    shown = ", ".join(f"{name} {v.mean():.4g} ± {interval(v):.1g}" for name, v in found[top].items())
+    shown = ", ".join(f"{name} {v.mean():.4g} ± {interval(v):.1g}" for name, v in distances[top].items())
     made = [
         Claim(
             "There is a spread at which PLSGD beats pure local training and local SGD (and minibatch SGD), all at "
-            "their "
-            "best stepsizes.",
+            "their best stepsizes.",
             f"at {len(wins)} of {len(spreads)} spreads ({', '.join(f'{s:g}' for s in wins)}) the 95% intervals of the "
             f"paired differences exclude zero; most at {top:g}, by a factor {gain(top):.2f}: {shown}",
             bool(wins),
@@ -150,8 +146,8 @@ def _claims(found: dict[float, dict[str, np.ndarray]]) -> list[Claim]:
         ("Where clients are alike, local SGD beats PLSGD.", spreads[0], "local SGD"),
         ("Where clients are very different, going alone beats PLSGD.", spreads[-1], ALONE),
     ):
-        difference, half = ahead(found[spread], other, OURS)
-        values = found[spread]
+        difference, half = ahead(distances[spread], other, OURS)
+        values = distances[spread]
         made.append(
             Claim(
                 text,
@@ -183,7 +179,7 @@ def _by_the_bounds(spreads: tuple[float, ...]) -> str:
     )
 
 
-def _figure(rows: list[dict[str, Any]], spreads: tuple[float, ...]) -> Figure:
+def _figure(rows: list[Row], spreads: tuple[float, ...]) -> Figure:
     palette = style.colours([ALONE, "local SGD", "minibatch SGD", OURS])
     x = np.array([s if s > 0 else min(t for t in spreads if t) / 2 for s in spreads])
     with matplotlib.rc_context(style.RC):
@@ -208,9 +204,9 @@ def _figure(rows: list[dict[str, Any]], spreads: tuple[float, ...]) -> Figure:
     return figure
 
 
-def _mark(axis: Any, x: np.ndarray, best: dict[str, list[float]]) -> None:
+def _mark(axis: Axes, x: np.ndarray, best: dict[str, list[float]]) -> None:
     """Shade the spreads at which PLSGD is nearest."""
     others = np.min([values for name, values in best.items() if name != OURS], axis=0)
     won = np.flatnonzero(np.array(best[OURS]) < others)
     if len(won):
-        axis.axvspan(x[won[0]], x[won[-1]], color=style.COLOURS[3], alpha=0.08, linewidth=0)
+        axis.axvspan(float(x[won[0]]), float(x[won[-1]]), color=style.COLOURS[3], alpha=0.08, linewidth=0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import TypedDict, TypeVar
 
 import jax.numpy as jnp
 import numpy as np
@@ -16,14 +16,27 @@ from polyfed.problem.problem import Problem
 from polyfed.theory import Federated
 
 Matrix = np.ndarray
+T = TypeVar("T")
+
 ROWS = 64
-"""The rows of a client: so many values of its noise."""
+"""A client's rows; each has its own noise."""
 PAPER = (
     "*Personalization Mitigates the Perils of Local SGD for Heterogeneous Distributed Learning* (PLSGD), under review"
 )
 
 
-def noisy_quadratics(spectra: Any, optima: Any, noise: float = 0.0, seed: int = 0) -> Problem:
+class Draws(TypedDict):
+    """How a local step draws its rows."""
+
+    batch: int
+    replace: bool
+
+
+ONE_ROW: Draws = {"batch": 1, "replace": True}
+"""One row, with replacement: the noise of a step is that of a row."""
+
+
+def noisy_quadratics(spectra: Matrix, optima: Matrix, noise: float = 0.0, seed: int = 0) -> Problem:
     """f_m(v; z) = (v - c_m)' H_m (v - c_m) / 2 - z.v with diagonal H_m: a step on one row has the gradient noise -z.
 
     The z of a client's rows have mean zero and mean squared norm noise^2 exactly, wherever v is. A row holds the square
@@ -43,7 +56,9 @@ def noisy_quadratics(spectra: Any, optima: Any, noise: float = 0.0, seed: int = 
     return Problem(fed, model, "squared")
 
 
-def constants(spectra: Any, optima: Any, noise: float, local_steps: int, rounds: Any) -> Federated:
+def constants(
+    spectra: Matrix, optima: Matrix, noise: float, local_steps: int, rounds: int | Sequence[int]
+) -> Federated:
     """What the theorems take, exactly: L, mu, B, sigma and zeta* of these quadratics, from a start at zero."""
     spectra, optima = np.broadcast_arrays(np.asarray(spectra, float), np.asarray(optima, float))
     middle = (spectra * optima).mean(axis=0) / spectra.mean(axis=0)
@@ -61,7 +76,7 @@ def constants(spectra: Any, optima: Any, noise: float, local_steps: int, rounds:
 
 
 class Seeds:
-    """One simulation from its start, under one seed after the other: a new one for each would take most of the time."""
+    """One simulation, run from its start under one seed after the other. A new one for each seed would be slow."""
 
     def __init__(self, problem: Problem, method: Algorithm) -> None:
         with warnings.catch_warnings(action="ignore"):  # some stepsizes are too large on purpose
@@ -73,23 +88,23 @@ class Seeds:
         """Mean squared distance of the deployed models from the optima: (seeds, rounds)."""
         return np.array([self.run(seed, rounds, lambda: self.distance(optima)) for seed in seeds])
 
-    def run(self, seed: int, rounds: Sequence[int], look: Callable[[], Any]) -> list[Any]:
+    def run(self, seed: int, rounds: Sequence[int], look: Callable[[], T]) -> list[T]:
         """What `look` sees after each number of rounds."""
-        simulation, found = self.simulation, []
+        simulation, seen = self.simulation, []
         placed = simulation.programs.everywhere(np.uint32(seed))
         simulation.programs.data = simulation.programs.data._replace(seed=placed)
         simulation.restore(self._start, self._counters, 0.0)
         for count in np.diff(rounds, prepend=0):
             if count:
                 simulation.advance(int(count))
-            found.append(look())
-        return found
+            seen.append(look())
+        return seen
 
     def distance(self, optima: Matrix) -> float:
         return float(np.mean(np.sum((self.deployed() - optima) ** 2, axis=1)))
 
     def deployed(self) -> Matrix:
-        """Every client's model; read off the state, which is quicker than to ask the method."""
+        """Every client's model, read from the state: that is quicker than asking the method."""
         server, state = self.simulation.global_params, self.simulation.client_state
         if server is None:
             return state

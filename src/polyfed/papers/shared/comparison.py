@@ -1,4 +1,4 @@
-"""Methods side by side: each at the best of as many candidates, with every seed, on the columns of a figure."""
+"""Methods side by side on the columns of a figure: each at its best candidate, with every seed."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from polyfed.papers.shared import held_out, style, tuned
-from polyfed.papers.shared.experiment import Claim, Progress
-from polyfed.papers.shared.held_out import Curve, final, mean_curve, spread
+from polyfed.papers.shared.experiment import Claim, ExperimentProgress
+from polyfed.papers.shared.held_out import HeldOutCurve, against, final, mean_curve
 from polyfed.papers.shared.tuned import Choice, Entry, Setting
 
 METRICS = {"train_loss": "training loss", "test_accuracy": "test accuracy"}
-Place = tuple[str, str]
+Cell = tuple[str, str]
 """A column of the figure, and a method's label."""
 
 
@@ -22,22 +22,22 @@ class Comparison:
     """The curves of every method on every column, one for each seed, and how its hyper-parameters were chosen."""
 
     entries: Mapping[str, Entry]
-    choices: Mapping[Place, Choice]
-    curves: Mapping[Place, list[Curve]]
+    choices: Mapping[Cell, Choice]
+    curves: Mapping[Cell, list[HeldOutCurve]]
 
     @property
     def columns(self) -> list[str]:
         return list(dict.fromkeys(column for column, _ in self.curves))
 
     def ends(self, column: str, label: str, metric: str = "test_accuracy") -> np.ndarray:
-        """What the judged model of a method ends with, one value for each seed."""
+        """The last value of a method's judged model, one for each seed."""
         return final(self.curves[column, label], f"{self.entries[label].judged}_{metric}")
 
     def mean(self, column: str, label: str, metric: str = "test_accuracy") -> float:
         return float(np.mean(self.ends(column, label, metric)))
 
     def best(self, column: str, start: str, metric: str = "test_accuracy") -> str:
-        """Of the methods whose label starts so, the one with the highest mean."""
+        """Of the methods whose labels begin with `start`, the one with the highest mean."""
         labels = [label for label in self.entries if label.startswith(start)]
         return max(labels, key=lambda label: self.mean(column, label, metric))
 
@@ -53,17 +53,17 @@ class Comparison:
         what = "is more accurate" if percent else "has a lower training loss"
         where = f"{column}: " if column else ""
         text = say or f"{where}{first} {what} than {second}."
-        return Claim(text, f"{spread(ours, percent)} against {spread(theirs, percent)}", bool(gap > 0))
+        return Claim(text, against(ours, theirs, percent), bool(gap > 0))
 
     def lines(self, column: str, metric: str) -> list[style.Curve]:
         """A line per method: one colour per family, its global model dashed."""
         families = style.colours(list(dict.fromkeys(map(_family, self.entries))))
-        found = []
+        curves = []
         for label, entry in self.entries.items():
             x, y = mean_curve(self.curves[column, label], f"{entry.judged}_{metric}")
             line = style.BASELINE if entry.judged == "global" else style.METHOD
-            found.append(style.Curve(label, x[1:], y[1:], families[_family(label)], line))
-        return found
+            curves.append(style.Curve(label, x[1:], y[1:], families[_family(label)], line))
+        return curves
 
     def panels(self) -> list[list[style.Panel]]:
         """Training losses above accuracies, a column for each dataset."""
@@ -91,21 +91,21 @@ def compare(
     *,
     seeds: int,
     budget: int,
-    progress: Progress,
+    progress: ExperimentProgress,
 ) -> Comparison:
-    """Every method on every column with every seed, at its winner of `budget` candidates; 0: as the paper has it."""
-    choices: dict[Place, Choice] = {}
+    """Every method on every column with every seed, at the best of `budget` candidates; 0: as the paper has it."""
+    choices: dict[Cell, Choice] = {}
     for column, setting in settings.items():
-        found = tuned.choose(setting, entries, budget, progress)
-        choices |= {(column, label): choice for label, choice in found.items()}
+        winners = tuned.choose(setting, entries, budget, progress)
+        choices |= {(column, label): choice for label, choice in winners.items()}
     todo = {
         (column, label): [settings[column].run(choice, seed) for seed in range(seeds)]
         for (column, label), choice in choices.items()
     }
     curves = held_out.trace_all([run for group in todo.values() for run in group], progress)
-    return Comparison(entries, choices, {place: [curves[run] for run in group] for place, group in todo.items()})
+    return Comparison(entries, choices, {cell: [curves[run] for run in group] for cell, group in todo.items()})
 
 
 def _family(label: str) -> str:
-    """What shares a colour: the models of a method; APFL's alphas are a family each."""
+    """Labels of one family share a colour: the models of a method, and each of APFL's alphas."""
     return label if "α" in label else label.partition(",")[0]

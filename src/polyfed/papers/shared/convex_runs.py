@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
@@ -14,8 +13,8 @@ from polyfed.algorithms.contract import Algorithm
 from polyfed.compress import RandK
 from polyfed.core.errors import PolyfedError
 from polyfed.engine.simulate import simulate_whole
-from polyfed.papers.shared.experiment import Progress
-from polyfed.papers.shared.finished import Kept
+from polyfed.papers.shared.experiment import ExperimentProgress, Row
+from polyfed.papers.shared.run_cache import RunCache
 from polyfed.problem.problem import Problem
 
 DATASETS = ("mushrooms", "a6a", "w7a", "w8a", "ijcnn1.num12")
@@ -38,12 +37,11 @@ WITHOUT_RIDGE = (
     "mixture either (every client fits its rows), f* is taken as 0. Every k runs for the same number of rounds; for "
     "k = 1 they are too few to reach the level that is compared, though it may be ahead in bits where it stops."
 )
-KEPT = ("round", "iterations", "gap", "grad_norm2", "distance")
-Row = dict[str, Any]
+COLUMNS = ("round", "iterations", "gap", "grad_norm2", "distance")
 
 
 @dataclass(frozen=True)
-class Run:
+class ConvexRun:
     """One curve: a method on a dataset, at one alpha."""
 
     dataset: str
@@ -60,8 +58,8 @@ class Run:
     seed: int = 0
 
 
-Curves = dict[Run, tuple[Row, ...]]
-_curves: Kept[tuple[Row, ...]] = Kept(list, tuple)
+ConvexCurves = dict[ConvexRun, tuple[Row, ...]]
+_curves: RunCache[tuple[Row, ...]] = RunCache(list, tuple)
 
 
 @lru_cache(maxsize=2)
@@ -71,15 +69,15 @@ def problem_of(dataset: str, clients: int, l2: float) -> Problem:
     return Problem(federation, models.linear(bias=False), "logistic", l2)
 
 
-def trace(run: Run) -> tuple[Row, ...]:
+def trace(run: ConvexRun) -> tuple[Row, ...]:
     """The run's curve, a row per point. Figures that show the same run compute it once."""
     return _curves.of(run, _trace)
 
 
-def _trace(run: Run) -> tuple[Row, ...]:
+def _trace(run: ConvexRun) -> tuple[Row, ...]:
     problem = problem_of(run.dataset, run.clients, run.l2)
     attained = _solve(problem, run)
-    found = simulate_whole(
+    result = simulate_whole(
         problem,
         _algorithm(run),
         rounds=run.rounds,
@@ -94,14 +92,14 @@ def _trace(run: Run) -> tuple[Row, ...]:
     return tuple(
         facts
         | ({} if attained else {"gap": row["objective"]})
-        | {name: row[name] for name in KEPT if name in row}
+        | {name: row[name] for name in COLUMNS if name in row}
         | {"bits": row["bits_up"] / run.clients}
-        for row in found.rows
+        for row in result.rows
     )
 
 
-def _solve(problem: Problem, run: Run) -> bool:
-    """Whether a minimiser exists. Without a ridge none does where a model fits all rows; the infimum is then 0."""
+def _solve(problem: Problem, run: ConvexRun) -> bool:
+    """Whether a minimiser exists. Without a ridge there is none where a model fits all rows; the infimum is then 0."""
     try:
         problem.solve(run.alpha, plm_tolerance=_plm_tolerance(run))
     except PolyfedError:
@@ -111,33 +109,33 @@ def _solve(problem: Problem, run: Run) -> bool:
     return True
 
 
-def _algorithm(run: Run) -> Algorithm:
+def _algorithm(run: ConvexRun) -> Algorithm:
     """The method with the stepsizes that its theorem gives."""
-    options: dict[str, Any] = {"alpha": run.alpha, "plm_tolerance": _plm_tolerance(run)}
+    tolerance = _plm_tolerance(run)
     if run.method == "GD":
-        return algorithms.FLIX(**options)
+        return algorithms.FLIX(alpha=run.alpha, plm_tolerance=tolerance)
     if run.method == "Scafflix":
-        return algorithms.Scafflix(**options)
+        return algorithms.Scafflix(alpha=run.alpha, plm_tolerance=tolerance)
     assert run.k is not None
     compressed = {"DCGD": algorithms.DCGD, "DIANA": algorithms.DIANA}[run.method]
-    return compressed(**options, compressor=RandK(run.k))
+    return compressed(alpha=run.alpha, plm_tolerance=tolerance, compressor=RandK(run.k))
 
 
-def _plm_tolerance(run: Run) -> float:
-    """Without a ridge a client whose rows are separable has no minimiser: its x_i* is where the paper stops (1e-6)."""
+def _plm_tolerance(run: ConvexRun) -> float:
+    """Without a ridge, a client whose rows are separable has no minimiser: its x_i* is where the paper stops (1e-6)."""
     return 1e-12 if run.l2 > 0 else 1e-6
 
 
-def trace_all(runs: Iterable[Run], progress: Progress) -> Curves:
-    """All the curves, telling which one is being computed."""
+def trace_all(runs: Iterable[ConvexRun], progress: ExperimentProgress) -> ConvexCurves:
+    """All the curves; `progress` hears which one is being computed."""
     runs = list(runs)
-    found = {}
+    curves = {}
     for done, run in enumerate(runs):
         k = f", k = {run.k}" if run.k is not None else ""
         progress(f"{run.dataset}: {run.method}, alpha = {run.alpha:g}{k}", done, len(runs))
-        found[run] = trace(run)
+        curves[run] = trace(run)
     progress("done", len(runs), len(runs))
-    return found
+    return curves
 
 
 def spaced(dimension: int, count: int = 7) -> list[int]:
@@ -149,11 +147,11 @@ def column(rows: Sequence[Row], name: str) -> np.ndarray:
     return np.array([row[name] for row in rows], float)
 
 
-def first(rows: Sequence[Row], level: float, cost: str = "round") -> float | None:
-    """What it cost (rounds, bits) to bring f - f* to `level`; None where the curve does not get there."""
+def cost_to_reach(rows: Sequence[Row], level: float, cost: str = "round") -> float | None:
+    """The cost (rounds, bits) of bringing f - f* to `level`; None where the curve does not get there."""
     return next((row[cost] for row in rows if row["gap"] <= level), None)
 
 
-def shown(cost: float | None) -> str:
+def cost_words(cost: float | None) -> str:
     """A cost for people, "not reached" for none."""
     return "not reached" if cost is None else f"{cost:,.0f}"

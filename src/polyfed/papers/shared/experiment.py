@@ -1,4 +1,4 @@
-"""A reproduced figure: what it is, what running it gives, and what of the paper it confirms."""
+"""A reproduced figure: what it is, what running it gives, and which of the paper's claims it confirms."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from polyfed.core.errors import PolyfedError, suggestion
-
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Progress = Callable[[str, int, int], None]
+Row = dict[str, Any]
+"""A point of a figure: numbers and labels by the names of their columns."""
+ExperimentProgress = Callable[[str, int, int], None]
 """Called as an experiment goes: what is running, how many of its runs are done, of how many."""
 
 
@@ -27,13 +27,13 @@ class Claim:
 
 @dataclass
 class Outcome:
-    """What an experiment found."""
+    """What an experiment gave."""
 
-    rows: list[dict[str, Any]]
-    """The figure's data in long form: a dictionary per point."""
+    rows: list[Row]
+    """The figure's data in long form, a row per point."""
     claims: list[Claim]
     figure: Figure | list[Figure]
-    settings: dict[str, Any] = field(default_factory=dict)
+    settings: dict[str, object] = field(default_factory=dict)
     """The hyper-parameters that were used."""
     notes: list[str] = field(default_factory=list)
 
@@ -46,7 +46,8 @@ class Outcome:
         return all(claim.passed for claim in self.claims)
 
 
-Run = Callable[[bool, Progress], Outcome]
+Procedure = Callable[[bool, ExperimentProgress], Outcome]
+"""`procedure(quick, progress)`: a quick run is small enough for a test, and checks what it can."""
 
 
 @dataclass(frozen=True)
@@ -61,38 +62,23 @@ class Experiment:
     data: str
     differences: str
     """What here is not as in the paper."""
-    run: Run
-    """`run(quick, progress)`: a quick run is small enough for a test, and checks what it can."""
+    run: Procedure
 
 
-REGISTRY: dict[str, Experiment] = {}
+EXPERIMENTS: dict[str, Experiment] = {}
+"""By name. A paper's modules add theirs when they are imported; `papers.catalogue` imports them all."""
 
 
 def experiment(
     name: str, *, paper: str, title: str, caption: str, data: str, differences: str
-) -> Callable[[Run], Experiment]:
+) -> Callable[[Procedure], Experiment]:
     """Register a function `run(quick, progress) -> Outcome` as the experiment `name`."""
 
-    def register(run: Run) -> Experiment:
-        found = Experiment(name, paper, title, caption, data, differences, run)
-        REGISTRY[name] = found
-        return found
+    def register(run: Procedure) -> Experiment:
+        EXPERIMENTS[name] = Experiment(name, paper, title, caption, data, differences, run)
+        return EXPERIMENTS[name]
 
     return register
-
-
-def load_all() -> dict[str, Experiment]:
-    """The registry, with every paper's experiments in it."""
-
-    return REGISTRY
-
-
-def get(name: str) -> Experiment:
-    """The experiment of this name; another is refused with the nearest one."""
-    known = load_all()
-    if name not in known:
-        raise PolyfedError(f"unknown experiment '{name}'{suggestion(name, known)}")
-    return known[name]
 
 
 def silent(what: str, done: int, total: int) -> None:

@@ -1,4 +1,4 @@
-"""What a reproduction leaves behind: its figure, its data, its claims, and a page with the same headings for all."""
+"""What a reproduction writes: its figure, its data, its claims, and a page with the same headings for all."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import os
 import platform
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import jax
 import matplotlib
@@ -20,7 +19,7 @@ from polyfed.papers.shared.experiment import Claim, Experiment, Outcome
 def write(outcome: Outcome, experiment: Experiment, folder: str | Path, quick: bool) -> list[Path]:
     """Write figure.svg, figure.png, data.csv, claims.json and README.md; the same outcome gives the same bytes.
 
-    Of several figures the second is figure-2.svg, and so on.
+    A second figure is figure-2.svg, and so on.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -32,7 +31,7 @@ def write(outcome: Outcome, experiment: Experiment, folder: str | Path, quick: b
     return [*written, *(folder / name for name in ("data.csv", "claims.json", "README.md"))]
 
 
-def claims_record(outcome: Outcome, experiment: Experiment, quick: bool) -> dict[str, Any]:
+def claims_record(outcome: Outcome, experiment: Experiment, quick: bool) -> dict[str, object]:
     return {
         "experiment": experiment.name,
         "quick": quick,
@@ -47,7 +46,7 @@ def page(outcome: Outcome, experiment: Experiment, quick: bool, images: list[str
     command = f"polyfed reproduce {experiment.name}{' --quick' if quick else ''}"
     what = "A quick version: fewer rounds, less data." if quick else "The whole experiment."
     pictures = "\n\n".join(f"![{experiment.caption}]({image})" for image in images)
-    settings = "\n".join(f"| {name} | {_shown(value)} |" for name, value in outcome.settings.items())
+    settings = "\n".join(f"| {name} | {_in_table(value)} |" for name, value in outcome.settings.items())
     sections = {
         "Paper": experiment.paper,
         "What was run": f"{experiment.title}. {what}\n\n```\n{command}\n```",
@@ -69,7 +68,7 @@ def hardware() -> str:
     if cpuinfo.exists():
         models = [line.split(":", 1)[1].strip() for line in cpuinfo.read_text().splitlines() if "model name" in line]
         processor = models[0] if models else processor
-    start()  # the runs' devices, and not those of a JAX that nobody set up
+    start()  # otherwise JAX would have other devices than the runs
     devices = sorted({device.device_kind for device in jax.devices()})
     return (
         f"{processor}, {os.cpu_count()} cores, {platform.system()}; JAX {jax.__version__} on {', '.join(devices)} "
@@ -98,11 +97,12 @@ def _draw(outcome: Outcome, experiment: Experiment, folder: Path) -> list[Path]:
     return written
 
 
-def _shown(value: Any) -> str:
+def _in_table(value: object) -> str:
+    """A setting as text of a table's cell."""
     if isinstance(value, dict):
-        return _cell("; ".join(f"{key}: {_shown(inner)}" for key, inner in value.items()))
+        return _cell("; ".join(f"{key}: {_in_table(inner)}" for key, inner in value.items()))
     if isinstance(value, list | tuple):
-        return ", ".join(map(_shown, value))
+        return ", ".join(map(_in_table, value))
     return _cell(f"{value:.4g}" if isinstance(value, float) else str(value))
 
 

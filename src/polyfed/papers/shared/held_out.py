@@ -1,4 +1,4 @@
-"""Runs that are judged on rows that nobody trained on: curves of losses and accuracies, means over seeds."""
+"""Runs that are judged on held-out rows: curves of losses and accuracies, means over seeds."""
 
 from __future__ import annotations
 
@@ -13,18 +13,17 @@ from polyfed import data, models
 from polyfed.algorithms.contract import get_algorithm
 from polyfed.engine.measure import FineTune
 from polyfed.engine.simulate import simulate_whole
-from polyfed.papers.shared.experiment import Progress
-from polyfed.papers.shared.finished import Kept
+from polyfed.papers.shared.experiment import ExperimentProgress, Row
+from polyfed.papers.shared.run_cache import RunCache
 from polyfed.problem.problem import Problem
 
 Options = tuple[tuple[str, Any], ...]
-"""Keyword arguments, so that they can be a key."""
-Row = dict[str, Any]
+"""Keyword arguments of a source or a method, sorted: they can be the key of a dictionary."""
 MODELS = {"linear": models.linear, "mlp": models.mlp, "cifar_cnn": models.cifar_cnn}
 
 
 @dataclass(frozen=True)
-class Run:
+class HeldOutRun:
     """A method on a dataset with one seed, which draws the data, the batches and the cohorts."""
 
     source: str
@@ -37,37 +36,41 @@ class Run:
     seed: int
     participation: float = 1.0
     finetune: FineTune | None = None
-    """Also measure the global model after this much local work: what the papers call localized."""
+    """Also measure the global model after this much local work: the papers call it localized."""
     every: int = 1
-    kept: int | None = None
-    """Leave out all clients but the first so many, for a quick run."""
+    first_clients: int | None = None
+    """Use only so many clients, for a quick run."""
 
 
 @dataclass(frozen=True)
-class Curve:
-    """A run's rows, and the share of the client's own model at its end, where the method mixes."""
+class HeldOutCurve:
+    """A run's rows, and the shares of the clients' own models at its end where the method mixes."""
 
     rows: tuple[Row, ...]
     own_share: np.ndarray | None
 
 
-_curves = Kept(vars, lambda plain: Curve(tuple(plain["rows"]), plain["own_share"]))
+_curves = RunCache(vars, lambda plain: HeldOutCurve(tuple(plain["rows"]), plain["own_share"]))
 
 
 @lru_cache(maxsize=3)
-def problem_of(source: str, options: Options, seed: int, model: str, l2: float, kept: int | None = None) -> Problem:
+def problem_of(
+    source: str, options: Options, seed: int, model: str, l2: float, first_clients: int | None = None
+) -> Problem:
     federation = data.load(source, seed=seed, **dict(options))
-    return Problem(federation.select(range(kept)) if kept else federation, MODELS[model](), "softmax", l2)
+    if first_clients is not None:
+        federation = federation.select(range(first_clients))
+    return Problem(federation, MODELS[model](), "softmax", l2)
 
 
-def trace(run: Run) -> Curve:
+def trace(run: HeldOutRun) -> HeldOutCurve:
     """Figures that show the same run compute it once."""
     return _curves.of(run, _trace)
 
 
-def _trace(run: Run) -> Curve:
-    found = simulate_whole(
-        problem_of(run.source, run.data, run.seed, run.model, run.l2, run.kept),
+def _trace(run: HeldOutRun) -> HeldOutCurve:
+    result = simulate_whole(
+        problem_of(run.source, run.data, run.seed, run.model, run.l2, run.first_clients),
         get_algorithm(run.method)(**dict(run.options)),
         rounds=run.rounds,
         seed=run.seed,
@@ -76,37 +79,42 @@ def _trace(run: Run) -> Curve:
         finetune=run.finetune,
     )
     wanted = ("round", "train_loss", "validation_accuracy", "test_accuracy")
-    rows = tuple({k: v for k, v in row.items() if k.endswith(wanted) and v is not None} for row in found.rows)
-    return Curve(rows, found.simulation.own_share)
+    rows = tuple({k: v for k, v in row.items() if k.endswith(wanted) and v is not None} for row in result.rows)
+    return HeldOutCurve(rows, result.simulation.own_share)
 
 
-def trace_all(runs: Iterable[Run], progress: Progress) -> dict[Run, Curve]:
-    """All the curves, telling which one is being computed; those of one problem after another, to compile it once."""
+def trace_all(runs: Iterable[HeldOutRun], progress: ExperimentProgress) -> dict[HeldOutRun, HeldOutCurve]:
+    """All the curves. Runs of one problem follow each other, so that it is compiled once."""
     runs = list(dict.fromkeys(runs))
-    found = {}
+    curves = {}
     for done, run in enumerate(sorted(runs, key=lambda run: (run.source, run.data, run.model, run.seed, run.method))):
         progress(f"{run.source}: {run.method}, seed {run.seed}", done, len(runs))
-        found[run] = trace(run)
+        curves[run] = trace(run)
     progress("done", len(runs), len(runs))
-    return found
+    return curves
 
 
-def mean_curve(curves: Sequence[Curve], name: str) -> tuple[np.ndarray, np.ndarray]:
+def mean_curve(curves: Sequence[HeldOutCurve], name: str) -> tuple[np.ndarray, np.ndarray]:
     """(rounds, mean over seeds) of a column."""
     rounds = np.array([row["round"] for row in curves[0].rows], float)
     return rounds, np.mean([[row[name] for row in curve.rows] for curve in curves], axis=0)
 
 
-def final(curves: Sequence[Curve], name: str) -> np.ndarray:
+def final(curves: Sequence[HeldOutCurve], name: str) -> np.ndarray:
     """The last value of a column, one for each seed."""
     return np.array([curve.rows[-1][name] for curve in curves])
 
 
-def spread(values: np.ndarray, percent: bool = False) -> str:
+def plus_minus(values: np.ndarray, percent: bool = False) -> str:
     """Mean and standard deviation over seeds, for people."""
     scale, digits, unit = (100, 2, "%") if percent else (1, 4, "")
     deviation = f" ± {scale * np.std(values, ddof=1):.{digits}f}" if len(values) > 1 else ""
     return f"{scale * np.mean(values):.{digits}f}{deviation}{unit}"
+
+
+def against(ours: np.ndarray, theirs: np.ndarray, percent: bool = False) -> str:
+    """Two methods' values over seeds, for people."""
+    return f"{plus_minus(ours, percent)} against {plus_minus(theirs, percent)}"
 
 
 def options(**given: Any) -> Options:

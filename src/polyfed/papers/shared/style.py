@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, TypeVar
 
 import matplotlib
 import matplotlib.colors
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
+
+if TYPE_CHECKING:
+    from matplotlib.typing import RcKeyType
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C510A", "#7F7F7F")
 """Okabe and Ito's palette, without its yellow, which is too pale for a line; then a brown and a grey."""
@@ -20,8 +25,9 @@ LINES = (METHOD, BASELINE, ":", "-.")
 """Members of a family of one colour."""
 WIDTH, HEIGHT = 3.1, 2.5
 POINTS = 400
-"""The most points that a curve is drawn with."""
-RC: Any = {
+"""A curve is drawn with at most so many points."""
+V = TypeVar("V", bound=Hashable)
+RC: dict[RcKeyType, object] = {
     "font.size": 9,
     "font.family": "DejaVu Sans",
     "axes.titlesize": 9,
@@ -58,28 +64,28 @@ class Panel:
     curves: Sequence[Curve]
     y_label: str | None = None
     x_label: str | None = None
-    """where it is not the figure's"""
+    """where it differs from the figure's"""
 
 
-def colours(values: Sequence[Any]) -> dict[Any, str]:
-    """One colour per value of a few unordered things or alphas."""
+def colours(values: Sequence[V]) -> dict[V, str]:
+    """One colour per value, for a few values without an order."""
     return {value: COLOURS[i % len(COLOURS)] for i, value in enumerate(values)}
 
 
 def looks(families: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-    """A colour and a line for every label; where labels outnumber colours, those of one family share a colour."""
+    """A colour and a line for every label (label -> family). With too few colours, a family shares one."""
     if len(families) <= len(COLOURS):
         return {label: (colour, METHOD) for label, colour in colours(list(families)).items()}
     palette = colours(list(dict.fromkeys(families.values())))
-    found: dict[str, tuple[str, str]] = {}
+    chosen: dict[str, tuple[str, str]] = {}
     for label, family in families.items():
-        before = sum(colour == palette[family] for colour, _ in found.values())
-        found[label] = palette[family], LINES[before % len(LINES)]
-    return found
+        before = sum(colour == palette[family] for colour, _ in chosen.values())
+        chosen[label] = palette[family], LINES[before % len(LINES)]
+    return chosen
 
 
-def ramp(values: Sequence[Any]) -> dict[Any, str]:
-    """Colours from dark to light for values that are an order, such as k."""
+def ramp(values: Sequence[V]) -> dict[V, str]:
+    """Colours from dark to light for ordered values, such as k."""
     positions = np.linspace(0.0, 0.88, len(values))
     map_ = matplotlib.colormaps["viridis"]
     return {value: matplotlib.colors.to_hex(map_(p)) for value, p in zip(values, positions, strict=True)}
@@ -95,12 +101,12 @@ def small_multiples(
     legend_title: str | None = None,
     legend_outside: bool = False,
 ) -> Figure:
-    """A grid of panels: rows are quantities, columns datasets. One legend, outside on the right where it is long.
+    """A grid of panels: rows are quantities, columns datasets. A long legend stands outside on the right.
 
-    On a log axis values under `floor` are rounding errors and are not drawn.
+    On a log axis, values under `floor` are rounding errors and are not drawn.
     """
     rows, columns = len(panels), max(map(len, panels))
-    labels: dict[str, Any] = {}
+    labels: dict[str, Line2D] = {}
     with matplotlib.rc_context(RC):
         figure = Figure(figsize=(WIDTH * columns + 1.4, HEIGHT * rows + 0.3), layout="constrained")
         axes = figure.subplots(rows, columns, squeeze=False)
@@ -118,7 +124,7 @@ def small_multiples(
     return figure
 
 
-def _fill(axis: Any, panel: Panel, labels: dict[str, Any], *, log_x: bool, log_y: bool, floor: float) -> None:
+def _fill(axis: Axes, panel: Panel, labels: dict[str, Line2D], *, log_x: bool, log_y: bool, floor: float) -> None:
     for curve in panel.curves:
         x, y = _thinned(np.asarray(curve.x, float), np.asarray(curve.y, float))
         if log_y:
@@ -142,7 +148,7 @@ def _fill(axis: Any, panel: Panel, labels: dict[str, Any], *, log_x: bool, log_y
         axis.margins(x=0.02)
 
 
-def _legend(figure: Figure, first: Any, labels: Mapping[str, Any], title: str | None) -> None:
+def _legend(figure: Figure, first: Axes | None, labels: Mapping[str, Line2D], title: str | None) -> None:
     if len(labels) < 2:
         return
     if first is not None and len(labels) <= 4:
@@ -154,5 +160,5 @@ def _legend(figure: Figure, first: Any, labels: Mapping[str, Any], title: str | 
 def _thinned(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     if len(x) <= POINTS:
         return x, y
-    kept = np.unique(np.linspace(0, len(x) - 1, POINTS).astype(int))
-    return x[kept], y[kept]
+    places = np.unique(np.linspace(0, len(x) - 1, POINTS).astype(int))
+    return x[places], y[places]

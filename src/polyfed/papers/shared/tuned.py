@@ -1,4 +1,4 @@
-"""Fair comparisons: every method gets the same number of candidates, chosen by the first seed's validation rows."""
+"""Fair tuning: as many candidates for every method, chosen by the first seed's validation rows."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import math
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -15,23 +14,23 @@ from polyfed.algorithms.contract import Algorithm, get_algorithm
 from polyfed.core.schedules import Decay
 from polyfed.engine.measure import FineTune
 from polyfed.engine.simulate import simulate_whole
-from polyfed.papers.shared.experiment import Progress
-from polyfed.papers.shared.finished import Kept, folder_of
-from polyfed.papers.shared.held_out import Options, Run, problem_of
+from polyfed.papers.shared.experiment import ExperimentProgress
+from polyfed.papers.shared.held_out import HeldOutRun, Options, problem_of
+from polyfed.papers.shared.run_cache import RunCache, work_folder
 from polyfed.problem.problem import Problem
 from polyfed.studies.tuning import tune
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A method of a comparison: its options as the paper has them, and the values that are searched instead."""
+    """A method of a comparison: its options as the paper has them, and the values that tuning tries instead."""
 
     method: str
     options: Options
     judged: str
-    """which of its models: "personal", "global" or "finetuned" """
+    """which of its models is judged: "personal", "global" or "finetuned" """
     space: Options = ()
-    """hyper-parameters with the values to try; all combinations are the candidates"""
+    """hyper-parameters with the values to try; every combination is a candidate"""
 
 
 @dataclass(frozen=True)
@@ -44,25 +43,37 @@ class Setting:
     l2: float
     rounds: int
     steps: int
-    """of fine-tuning, and its batch and the stepsizes that are tried"""
+    """of fine-tuning"""
     batch: int
+    """of fine-tuning"""
     rates: tuple[float, ...]
+    """the stepsizes of fine-tuning to try"""
     participation: float = 1.0
     every: int = 10
     """rounds between points of a curve"""
-    kept: int | None = None
-    """only the first so many clients, for a quick run"""
+    first_clients: int | None = None
+    """use only so many clients, for a quick run"""
     untuned_rate: float | None = None
     """the stepsize of fine-tuning where nothing is tuned; by default the method's own"""
 
     def problem(self, seed: int = 0) -> Problem:
-        return problem_of(self.source, self.data, seed, self.model, self.l2, self.kept)
+        return problem_of(self.source, self.data, seed, self.model, self.l2, self.first_clients)
 
-    def run(self, choice: Choice, seed: int) -> Run:
-        entry, data = choice.entry, (self.source, self.data, self.model, self.l2)
-        more = {"participation": self.participation, "finetune": choice.finetune, "every": self.every}
-        more["kept"] = self.kept
-        return Run(*data, entry.method, choice.options, self.rounds, seed, **more)
+    def run(self, choice: Choice, seed: int) -> HeldOutRun:
+        return HeldOutRun(
+            self.source,
+            self.data,
+            self.model,
+            self.l2,
+            choice.entry.method,
+            choice.options,
+            self.rounds,
+            seed,
+            self.participation,
+            choice.finetune,
+            self.every,
+            self.first_clients,
+        )
 
     def finetune(self, lr: float) -> FineTune:
         return FineTune(self.steps, lr, self.batch)
@@ -70,7 +81,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Choice:
-    """A method's hyper-parameters; where it was tuned, the validation accuracies that they and the paper's reached."""
+    """A method's hyper-parameters; if it was tuned, their validation accuracy and that of the paper's own."""
 
     entry: Entry
     options: Options
@@ -83,27 +94,29 @@ class Choice:
 
     @property
     def words(self) -> str:
-        """What was searched and chosen; a winner at the end of what was tried is pointed out."""
+        """What tuning chose. A winner at the end of its range is marked."""
         chosen = dict(self.options)
-        words = [f"{name} {shown(chosen[name])}{_edge(chosen[name], tried)}" for name, tried in self.entry.space]
+        words = [f"{name} {value_words(chosen[name])}{_edge(chosen[name], tried)}" for name, tried in self.entry.space]
         if self.finetune is not None:
             words.append(f"fine-tuning {self.finetune.lr:g}{_edge(self.finetune.lr, self.rates)}")
         return ", ".join(words)
 
 
-_kept: Kept[list[float]] = Kept(list, list)
+_scores_of_runs: RunCache[list[float]] = RunCache(list, list)
 
 
-def choose(setting: Setting, entries: Mapping[str, Entry], budget: int, progress: Progress) -> dict[str, Choice]:
+def choose(
+    setting: Setting, entries: Mapping[str, Entry], budget: int, progress: ExperimentProgress
+) -> dict[str, Choice]:
     """The winner of each method's `budget` candidates; with a budget of 0, the paper's own hyper-parameters.
 
-    Of a localized model every candidate is a global model, fine-tuned with each of the setting's rates.
+    A candidate for a localized model is a global model, fine-tuned with each of the setting's rates.
     """
     if not budget:
         return {label: _as_published(setting, entry) for label, entry in entries.items()}
     problem = setting.problem()
     plain = {label: _algorithm(entry) for label, entry in entries.items() if entry.judged != "finetuned"}
-    found = tune(
+    tuning = tune(
         problem,
         {label: dict(entries[label].space) for label in plain},
         methods=plain,
@@ -111,7 +124,7 @@ def choose(setting: Setting, entries: Mapping[str, Entry], budget: int, progress
         rounds=setting.rounds,
         participation=setting.participation,
         progress=lambda label, done, count, best: progress(f"tuning {label} {best}", int(done), count),
-        folder=folder_of(("tuning", setting, tuple(entries.items()), budget)),
+        folder=work_folder(("tuning", setting, tuple(entries.items()), budget)),
         resume=True,
     )
     choices = {}
@@ -119,9 +132,9 @@ def choose(setting: Setting, entries: Mapping[str, Entry], budget: int, progress
         if entry.judged == "finetuned":
             choices[label] = _localized(setting, entry, budget, progress)
             continue
-        best = found.winner(label)
+        best = tuning.winner(label)
         assert best is not None, f"all candidates of {label} diverged"
-        published = next((_or_nan(t.score) for t in found.of(label) if _published(t.values, entry)), None)
+        published = next((_or_nan(t.score) for t in tuning.of(label) if _published(t.values, entry)), None)
         choices[label] = Choice(entry, _with(entry, best.values), None, best.score, published)
     return choices
 
@@ -139,18 +152,21 @@ def table(choices: Mapping[tuple[str, str], Choice]) -> str:
     return "\n".join(lines)
 
 
-def shown(value: Any) -> str:
+def value_words(value: Decay | float) -> str:
     """A hyper-parameter for people."""
     return f"{value.initial:g} * {value.rate:g}^round" if isinstance(value, Decay) else f"{value:g}"
 
 
-def _edge(value: Any, tried: Sequence[Any]) -> str:
-    """Whether a stepsize is the largest or smallest of those that were tried."""
-    sizes = [each.initial if isinstance(each, Decay) else each for each in tried]
-    size = value.initial if isinstance(value, Decay) else value
+def _edge(value: Decay | float, tried: Sequence[Decay | float]) -> str:
+    """A remark where a stepsize is the largest or smallest of those that were tried."""
+    sizes, size = [_initial(each) for each in tried], _initial(value)
     if len(sizes) < 4:
         return ""
     return {max(sizes): " (the largest tried)", min(sizes): " (the smallest tried)"}.get(size, "")
+
+
+def _initial(value: Decay | float) -> float:
+    return value.initial if isinstance(value, Decay) else value
 
 
 def _algorithm(entry: Entry, options: Options | None = None) -> Algorithm:
@@ -162,14 +178,13 @@ def _as_published(setting: Setting, entry: Entry) -> Choice:
 
 
 def _untuned(setting: Setting, entry: Entry) -> FineTune:
-    """Fine-tuning as the paper says it, steps of the same SGD, unless the setting has a stepsize for it."""
+    """Fine-tuning as in the paper, by steps of the same SGD, unless the setting has a stepsize for it."""
     if setting.untuned_rate is not None:
         return setting.finetune(setting.untuned_rate)
-    lr: Any = dict(entry.options)["lr"]
-    return setting.finetune(lr.initial if isinstance(lr, Decay) else lr)
+    return setting.finetune(_initial(dict(entry.options)["lr"]))
 
 
-def _localized(setting: Setting, entry: Entry, budget: int, progress: Progress) -> Choice:
+def _localized(setting: Setting, entry: Entry, budget: int, progress: ExperimentProgress) -> Choice:
     """The best pair of a candidate and a fine-tuning stepsize."""
     names, values = [name for name, _ in entry.space], [tried for _, tried in entry.space]
     candidates = [dict(zip(names, chosen, strict=True)) for chosen in itertools.product(*values)]
@@ -180,8 +195,11 @@ def _localized(setting: Setting, entry: Entry, budget: int, progress: Progress) 
         progress(f"tuning localized {entry.method}", done, budget)
         options = _with(entry, chosen)
         scores = _scores(setting, entry, options, tuple(sorted({*setting.rates, untuned.lr})))
-        found = {rate: setting.finetune(rate) for rate in setting.rates if math.isfinite(scores[rate])}
-        choices += [Choice(entry, options, found[rate], scores[rate], rates=setting.rates) for rate in found]
+        choices += [
+            Choice(entry, options, setting.finetune(rate), scores[rate], rates=setting.rates)
+            for rate in setting.rates
+            if math.isfinite(scores[rate])
+        ]
         if _published(chosen, entry):
             published = scores[untuned.lr]
     return replace(max(choices, key=lambda choice: choice.score or 0.0), published_score=published)
@@ -189,11 +207,11 @@ def _localized(setting: Setting, entry: Entry, budget: int, progress: Progress) 
 
 def _scores(setting: Setting, entry: Entry, options: Options, rates: tuple[float, ...]) -> dict[float, float]:
     """The validation accuracy of the fine-tuned model by the stepsize of fine-tuning; nan where it diverges."""
-    found = _kept.of((setting, entry, options, rates), lambda run: _scored(*run))
-    return dict(zip(rates, found, strict=True))
+    scores = _scores_of_runs.of((setting, entry, options, rates), lambda run: _score(*run))
+    return dict(zip(rates, scores, strict=True))
 
 
-def _scored(setting: Setting, entry: Entry, options: Options, rates: tuple[float, ...]) -> list[float]:
+def _score(setting: Setting, entry: Entry, options: Options, rates: tuple[float, ...]) -> list[float]:
     problem = setting.problem()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -218,10 +236,11 @@ def _or_nan(score: float | None) -> float:
     return math.nan if score is None else score
 
 
-def _published(values: Mapping[str, Any], entry: Entry) -> bool:
+def _published(values: Mapping[str, object], entry: Entry) -> bool:
+    """Whether a candidate is the paper's own."""
     own = dict(entry.options)
     return all(own.get(name) == value for name, value in values.items())
 
 
-def _with(entry: Entry, values: Mapping[str, Any]) -> Options:
+def _with(entry: Entry, values: Mapping[str, object]) -> Options:
     return tuple(sorted((dict(entry.options) | dict(values)).items()))

@@ -1,7 +1,8 @@
-"""Deng, Kamani and Mahdavi: Adaptive Personalized Federated Learning. Its networks: Fig. 5, the tables."""
+"""APFL, Tables 1 and 2: networks on CIFAR-10 and MNIST, beside the paper's numbers."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -27,22 +28,23 @@ from polyfed.papers.apfl.methods import (
     tuning_notes,
 )
 from polyfed.papers.shared import style
-from polyfed.papers.shared.comparison import METRICS, Comparison, compare
-from polyfed.papers.shared.experiment import Claim, Outcome, Progress, experiment
-from polyfed.papers.shared.held_out import options, spread
+from polyfed.papers.shared.comparison import Comparison, compare
+from polyfed.papers.shared.experiment import Claim, ExperimentProgress, Outcome, experiment
+from polyfed.papers.shared.held_out import options, plus_minus
 from polyfed.papers.shared.tuned import Entry, Setting
 
-WRITERS, CIFAR, DIGITS = "539 writers", "CIFAR-10", "MNIST"
-"""The data of each comparison."""
+CIFAR, DIGITS = "CIFAR-10", "MNIST"
+"""The data of the two tables."""
 CNN_RATES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
-MLP_RATES = (0.01, 0.03, 0.1, 0.2, 0.3, 0.5)
 TABLE2_RATES = (0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.7)
-"""The stepsizes that are tried; the paper's is 0.1 everywhere."""
+"""The stepsizes that are tried; the paper's is 0.1."""
 CHOSEN_RATE, LOCALIZED_RATE = 0.05, 0.01
-"""What tuning chose for Table 1, of APFL, FedAvg, and the fine-tuning of its global model."""
+"""What tuning chose for Table 1: for APFL and FedAvg, and for fine-tuning FedAvg's global model."""
 CIFAR_LR = Decay(0.05, 0.95)
 """SCAFFOLD's in Table 1."""
-TABLE1 = {
+Published = Mapping[str, tuple[float, float]]
+"""By label: training loss, validation accuracy in percent."""
+TABLE1: Published = {
     "APFL, α = 0.25": (0.154, 89.33),
     "APFL, α = 0.5": (0.113, 88.74),
     "APFL, α = 0.75": (0.103, 89.04),
@@ -52,7 +54,7 @@ TABLE1 = {
     "SCAFFOLD, global": (1.70, 37.16),
     "SCAFFOLD, localized": (0.593, 85.25),
 }
-TABLE2 = {
+TABLE2: Published = {
     "APFL, α = 0.25": (0.011, 98.07),
     "APFL, α = 0.5": (0.004, 98.04),
     "APFL, α = 0.75": (0.002, 97.86),
@@ -62,42 +64,7 @@ TABLE2 = {
     "perFedAvg": (0.039, 97.83),
     "pFedMe": (0.182, 95.92),
 }
-"""As published: training loss, validation accuracy in percent."""
-
-
-@experiment(
-    "apfl/fig5",
-    paper=PAPER,
-    title="APFL and localized FedAvg on handwriting by writer",
-    caption=(
-        "Training loss and test accuracy over all writers when a tenth of them take part in a round for one epoch: an "
-        "MLP with two hidden layers of 200; APFL with alpha learned from 0.5, and the localized model of FedAvg."
-    ),
-    data="MNIST by its 539 writers (QMNIST's writer ids): each writer's digits split into training and test rows.",
-    differences=DIFFERENCES + " 539 writers of MNIST stand in for 1,000 writers of EMNIST's digits.",
-)
-def fig5(quick: bool, progress: Progress) -> Outcome:
-    """Natural clients: handwriting."""
-    rounds, seeds, budget = (20, 1, 0) if quick else (250, SEEDS, len(MLP_RATES))
-    work = {"local_epochs": 1, "batch": BATCH}
-    given = options(clients=60) if quick else ()
-    setting = Setting("mnist_by_writer", given, "mlp", 0.0, rounds, STEPS, BATCH, MLP_RATES, participation=0.1)
-    rival = "FedAvg, localized"
-    entries = apfl_entries(MLP_RATES, work, (), 0.5)
-    entries |= shared_entries("FedAvg", "fedavg", decays(MLP_RATES), PUBLISHED_LR, work, ["finetuned", "global"])
-    found = compare({WRITERS: setting}, entries, seeds=seeds, budget=budget, progress=progress)
-    panels = [style.Panel(str(row[0].y_label), row[0].curves, row[0].y_label) for row in found.panels()]
-    more = {"rounds": rounds, "steps of fine-tuning": STEPS, "seeds": seeds, "candidates": budget}
-    return Outcome(
-        rows=found.rows,
-        claims=[found.beats(WRITERS, ADAPTIVE, rival, metric) for metric in METRICS],
-        figure=style.small_multiples([panels], x_label="communication rounds", log_y=False),
-        settings={"participation": 0.1, "epochs": 1, "batch": BATCH, "alpha at the start": 0.5, **more},
-        notes=[
-            f"alpha at the end, mean over writers: {spread(found.share(WRITERS, ADAPTIVE))}.",
-            *tuning_notes(found, budget, MLP_RATES),
-        ],
-    )
+"""As published."""
 
 
 @experiment(
@@ -114,31 +81,35 @@ def fig5(quick: bool, progress: Progress) -> Outcome:
     ),
     differences=DIFFERENCES
     + " The paper counts the network's layers; their sizes are those of its authors' code (FedTorch). That code also "
-    "makes the task easier than the paper tells: it standardizes the images, flips and crops them at random, and deals "
+    "makes the task easier than the paper says: it standardizes the images, flips and crops them at random, and deals "
     "the rows out in the order of their labels, so that there are five pairs of classes only (airplane and dog, "
     "automobile and frog, bird and horse, cat and ship, deer and truck), each with 20 clients. Here images are bytes "
     "divided by 255, as they are, and the pairs are drawn at random, hard ones such as cat and dog among them. On the "
     "authors' five pairs (apfl/table1_pairs) adaptive APFL has 88.2%, so that the pairs are most of the difference.",
 )
-def table1(quick: bool, progress: Progress) -> Outcome:
-    """Personal models above localized ones, those above global ones."""
-    rounds, seeds, budget, kept = (3, 1, 0, 3) if quick else (100, SEEDS, len(CNN_RATES), None)
+def table1(quick: bool, progress: ExperimentProgress) -> Outcome:
+    """Personal models are better than localized ones, and these than global ones."""
+    rounds, seeds, budget, first_clients = (3, 1, 0, 3) if quick else (100, SEEDS, len(CNN_RATES), None)
     data = (*PARTITIONS["2 classes a client"], ("clients", CLIENTS))
-    setting = Setting("cifar10", data, "cifar_cnn", 0.0, rounds, STEPS, BATCH, CNN_RATES, every=rounds, kept=kept)
+    setting = Setting(
+        "cifar10", data, "cifar_cnn", 0.0, rounds, STEPS, BATCH, CNN_RATES, every=rounds, first_clients=first_clients
+    )
     work, both = {"local_steps": STEPS, "batch": BATCH}, ("global", "finetuned")
     slow = (CIFAR_LR, *decays(CNN_RATES[:-1]))
     entries = apfl_entries(CNN_RATES, work, start=0.5)
     entries |= shared_entries("FedAvg", "fedavg", decays(CNN_RATES), PUBLISHED_LR, work, both)
     entries |= shared_entries("SCAFFOLD", "scaffold", slow, CIFAR_LR, work, both)
-    found = compare({CIFAR: setting}, entries, seeds=seeds, budget=budget, progress=progress)
+    comparison = compare({CIFAR: setting}, entries, seeds=seeds, budget=budget, progress=progress)
     rivals = [label for label in entries if not label.startswith("APFL")]
-    worst = min((label for label in entries if label.startswith("APFL")), key=lambda label: found.mean(CIFAR, label))
-    claims = [found.beats(CIFAR, worst, rival, say=f"Every APFL is more accurate than {rival}.") for rival in rivals]
-    best = found.best(CIFAR, "APFL")
-    claims.append(_reaches(found, CIFAR, best, 0.85))
-    more = {"tau": STEPS, "batch": BATCH, "rounds": rounds, "seeds": seeds, "candidates": budget}
-    notes = [_table(found, CIFAR, TABLE1), *tuning_notes(found, budget, CNN_RATES)]
-    return Outcome(found.rows, claims, _dots(found, CIFAR, TABLE1), {"clients": kept or CLIENTS, **more}, notes)
+    ours = [label for label in entries if label.startswith("APFL")]
+    worst = min(ours, key=lambda label: comparison.mean(CIFAR, label))
+    claims = [
+        comparison.beats(CIFAR, worst, rival, say=f"Every APFL is more accurate than {rival}.") for rival in rivals
+    ]
+    claims.append(_reaches(comparison, CIFAR, comparison.best(CIFAR, "APFL"), 0.85))
+    settings = {"clients": first_clients or CLIENTS, "tau": STEPS, "batch": BATCH, "rounds": rounds}
+    settings |= {"seeds": seeds, "candidates": budget}
+    return _outcome(comparison, CIFAR, TABLE1, claims, settings, tuning_notes(comparison, budget, CNN_RATES))
 
 
 @experiment(
@@ -163,27 +134,44 @@ def table1(quick: bool, progress: Progress) -> Outcome:
         "missed 85%, to see whether the pairs are the reason."
     ),
 )
-def table1_pairs(quick: bool, progress: Progress) -> Outcome:
+def table1_pairs(quick: bool, progress: ExperimentProgress) -> Outcome:
     """How much of Table 1's accuracy comes from which classes a client has."""
-    rounds, seeds, kept = (5, 1, 5) if quick else (100, SEEDS, None)
+    rounds, seeds, first_clients = (5, 1, 5) if quick else (100, SEEDS, None)
     data = options(partition="shards", k=2, deal="in turn", clients=CLIENTS)
-    rates = {"every": rounds, "kept": kept, "untuned_rate": LOCALIZED_RATE}
-    setting = Setting("cifar10", data, "cifar_cnn", 0.0, rounds, STEPS, BATCH, (), **rates)
+    setting = Setting(
+        "cifar10",
+        data,
+        "cifar_cnn",
+        0.0,
+        rounds,
+        STEPS,
+        BATCH,
+        rates=(),
+        every=rounds,
+        first_clients=first_clients,
+        untuned_rate=LOCALIZED_RATE,
+    )
     work, lr = {"local_steps": STEPS, "batch": BATCH}, Decay(CHOSEN_RATE, 0.99)
     entries = {
         label: replace(entry, options=options(**{**dict(entry.options), "lr": lr}), space=())
         for label, entry in apfl_entries((), work, fixed=(0.25, 0.5), start=0.5).items()
     }
     entries |= shared_entries("FedAvg", "fedavg", (), lr, work, ("global", "finetuned"))
-    found = compare({CIFAR: setting}, entries, seeds=seeds, budget=0, progress=progress)
+    comparison = compare({CIFAR: setting}, entries, seeds=seeds, budget=0, progress=progress)
     published = {label: TABLE1[label] for label in entries}
-    best = found.best(CIFAR, "APFL")
-    claims = [found.beats(CIFAR, best, rival) for rival in entries if rival.startswith("FedAvg")]
-    claims.append(_reaches(found, CIFAR, ADAPTIVE, 0.85))
-    more = {"tau": STEPS, "batch": BATCH, "rounds": rounds, "seeds": seeds, "stepsize": f"{CHOSEN_RATE} * 0.99^round"}
-    more["stepsize of fine-tuning"] = LOCALIZED_RATE
-    notes = [_table(found, CIFAR, published)]
-    return Outcome(found.rows, claims, _dots(found, CIFAR, published), {"clients": kept or CLIENTS, **more}, notes)
+    best = comparison.best(CIFAR, "APFL")
+    claims = [comparison.beats(CIFAR, best, rival) for rival in entries if rival.startswith("FedAvg")]
+    claims.append(_reaches(comparison, CIFAR, ADAPTIVE, 0.85))
+    settings: dict[str, object] = {
+        "clients": first_clients or CLIENTS,
+        "tau": STEPS,
+        "batch": BATCH,
+        "rounds": rounds,
+        "seeds": seeds,
+        "stepsize": f"{CHOSEN_RATE} * 0.99^round",
+        "stepsize of fine-tuning": LOCALIZED_RATE,
+    }
+    return _outcome(comparison, CIFAR, published, claims, settings)
 
 
 @experiment(
@@ -197,23 +185,24 @@ def table1_pairs(quick: bool, progress: Progress) -> Outcome:
     data=MNIST,
     differences=DIFFERENCES
     + " perFedAvg is its Hessian-free form and adapts on training rows, by one step or by tau as tuning prefers; the "
-    "paper does not say how many steps its models are adapted by.",
+    "paper does not say in how many steps its models are adapted.",
 )
-def table2(quick: bool, progress: Progress) -> Outcome:
-    """APFL above perFedAvg and localized FedAvg, those above pFedMe, that above the global model."""
-    rounds, seeds, steps, budget, kept = (10, 1, 5, 0, 20) if quick else (100, SEEDS, 20, 12, None)
+def table2(quick: bool, progress: ExperimentProgress) -> Outcome:
+    """APFL, then perFedAvg, localized FedAvg, pFedMe and the global model."""
+    rounds, seeds, steps, budget, first_clients = (10, 1, 5, 0, 20) if quick else (100, SEEDS, 20, 12, None)
     data = (*PARTITIONS["2 classes a client"], ("clients", CLIENTS))
-    setting = Setting("mnist", data, "mlp", 0.0, rounds, steps, BATCH, TABLE2_RATES, every=rounds, kept=kept)
+    setting = Setting(
+        "mnist", data, "mlp", 0.0, rounds, steps, BATCH, TABLE2_RATES, every=rounds, first_clients=first_clients
+    )
     entries = table2_entries({"local_steps": steps, "batch": BATCH}, steps)
-    found = compare({DIGITS: setting}, entries, seeds=seeds, budget=budget, progress=progress)
-    notes = [_table(found, DIGITS, TABLE2), *tuning_notes(found, budget, TABLE2_RATES)]
+    comparison = compare({DIGITS: setting}, entries, seeds=seeds, budget=budget, progress=progress)
+    notes = tuning_notes(comparison, budget, TABLE2_RATES)
     if budget:
         untuned = compare({DIGITS: setting}, entries, seeds=seeds, budget=0, progress=progress)
-        notes[1:1] = ["The same at the paper's own hyper-parameters, not tuned:", _table(untuned, DIGITS, TABLE2)]
-    more = {"tau": steps, "batch": BATCH, "rounds": rounds, "seeds": seeds, "candidates": budget}
-    return Outcome(
-        found.rows, _table2_claims(found), _dots(found, DIGITS, TABLE2), {"clients": kept or CLIENTS, **more}, notes
-    )
+        notes = ["The same at the paper's own hyper-parameters, not tuned:", _table(untuned, DIGITS, TABLE2), *notes]
+    settings = {"clients": first_clients or CLIENTS, "tau": steps, "batch": BATCH, "rounds": rounds}
+    settings |= {"seeds": seeds, "candidates": budget}
+    return _outcome(comparison, DIGITS, TABLE2, _table2_claims(comparison), settings, notes)
 
 
 def table2_entries(work: dict[str, int], steps: int) -> dict[str, Entry]:
@@ -236,16 +225,16 @@ def table2_entries(work: dict[str, int], steps: int) -> dict[str, Entry]:
     return entries
 
 
-def _table2_claims(found: Comparison) -> list[Claim]:
-    order = [found.best(DIGITS, "APFL"), "perFedAvg", "FedAvg, localized", "pFedMe", "FedAvg, global"]
-    claims = [found.beats(DIGITS, first, second) for first, second in pairwise(order)]
-    return [*claims, _reaches(found, DIGITS, ADAPTIVE, 0.975)]
+def _table2_claims(comparison: Comparison) -> list[Claim]:
+    order = [comparison.best(DIGITS, "APFL"), "perFedAvg", "FedAvg, localized", "pFedMe", "FedAvg, global"]
+    claims = [comparison.beats(DIGITS, first, second) for first, second in pairwise(order)]
+    return [*claims, _reaches(comparison, DIGITS, ADAPTIVE, 0.975)]
 
 
-def _reaches(found: Comparison, column: str, label: str, level: float) -> Claim:
+def _reaches(comparison: Comparison, column: str, label: str, level: float) -> Claim:
     """The claim of an accuracy, on validation rows as in the paper and on test rows."""
-    ends = {split: found.ends(column, label, f"{split}_accuracy") for split in ("validation", "test")}
-    measured = ", ".join(f"{spread(values, True)} on {split} rows" for split, values in ends.items())
+    ends = {split: comparison.ends(column, label, f"{split}_accuracy") for split in ("validation", "test")}
+    measured = ", ".join(f"{plus_minus(values, True)} on {split} rows" for split, values in ends.items())
     return Claim(
         f"{label} is at least {level:.1%} accurate, on validation rows and on test rows.",
         measured,
@@ -253,7 +242,20 @@ def _reaches(found: Comparison, column: str, label: str, level: float) -> Claim:
     )
 
 
-def _table(found: Comparison, column: str, published: dict[str, tuple[float, float]]) -> str:
+def _outcome(
+    comparison: Comparison,
+    column: str,
+    published: Published,
+    claims: list[Claim],
+    settings: Mapping[str, object],
+    notes: Sequence[str] = (),
+) -> Outcome:
+    """A table of the paper beside ours."""
+    table = _table(comparison, column, published)
+    return Outcome(comparison.rows, claims, _dots(comparison, column, published), dict(settings), [table, *notes])
+
+
+def _table(comparison: Comparison, column: str, published: Published) -> str:
     """Ours beside the paper's, with the difference of the validation accuracies."""
     lines = [
         "| method | training loss | test accuracy | validation accuracy | published: training loss "
@@ -261,12 +263,12 @@ def _table(found: Comparison, column: str, published: dict[str, tuple[float, flo
         "| --- | --- | --- | --- | --- | --- | --- |",
     ]
     for label, (loss, accuracy) in published.items():
-        validation = found.ends(column, label, "validation_accuracy")
+        validation = comparison.ends(column, label, "validation_accuracy")
         cells = [
             label,
-            spread(found.ends(column, label, "train_loss")),
-            spread(found.ends(column, label), True),
-            spread(validation, True),
+            plus_minus(comparison.ends(column, label, "train_loss")),
+            plus_minus(comparison.ends(column, label), True),
+            plus_minus(validation, True),
             f"{loss:g}",
             f"{accuracy:.2f}%",
             f"{100 * np.mean(validation) - accuracy:+.2f}",
@@ -275,13 +277,13 @@ def _table(found: Comparison, column: str, published: dict[str, tuple[float, flo
     return "\n".join(lines)
 
 
-def _dots(found: Comparison, column: str, published: dict[str, tuple[float, float]]) -> Figure:
+def _dots(comparison: Comparison, column: str, published: Published) -> Figure:
     """A line per method: ours with its deviation, the paper's beside it."""
     with matplotlib.rc_context(style.RC):
         figure = Figure(figsize=(7.2, 3.2), layout="constrained")
         axis = figure.subplots()
         for place, (label, (_, accuracy)) in enumerate(published.items()):
-            values = 100 * found.ends(column, label)
+            values = 100 * comparison.ends(column, label)
             error = np.std(values, ddof=1) if len(values) > 1 else 0.0
             axis.errorbar(values.mean(), place, xerr=error, fmt="o", color=style.COLOURS[0], label=_once(place, "here"))
             axis.plot(accuracy, place, "x", color=style.COLOURS[1], label=_once(place, "paper"))

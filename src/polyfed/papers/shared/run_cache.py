@@ -1,6 +1,6 @@
-"""Runs that ended: in memory for the figures that share them, and on disk until their reproduction is finished.
+"""Finished runs: in memory for the figures that share them, and on disk until their reproduction ends.
 
-A reproduction that was stopped goes on from there, with the same numbers.
+A reproduction that was stopped goes on from there, to the same numbers.
 """
 
 from __future__ import annotations
@@ -27,38 +27,38 @@ _open: FinishedRuns | None = None
 
 
 class Stopped(Interrupted):
-    """Ctrl-C ended a reproduction; the runs that ended before are kept."""
+    """Ctrl-C ended a reproduction; its finished runs are kept."""
 
     def __init__(self, folder: Path) -> None:
         Exception.__init__(self, "stopped; runs that ended are kept, and --resume goes on from there")
         self.folder = folder
 
 
-class Kept(Generic[T]):
-    """What became of runs, by all that decides their numbers."""
+class RunCache(Generic[T]):
+    """The outcomes of runs, by everything that decides their numbers."""
 
-    def __init__(self, plain: Callable[[T], Any], made: Callable[[Any], T]) -> None:
-        """`plain`: as JSON has it, but for arrays; `made`: the way back."""
-        self._plain, self._made = plain, made
+    def __init__(self, to_plain: Callable[[T], object], from_plain: Callable[[Any], T]) -> None:
+        """Plain is what JSON can hold, and arrays."""
+        self._to_plain, self._from_plain = to_plain, from_plain
         self._memory: dict[Hashable, T] = {}
 
     def get(self, run: Hashable) -> T | None:
         if run not in self._memory and _open is not None and (key := _key(run)) in _open.done:
-            self._memory[run] = self._made(_decoded(_open.done[key]))
-        found = self._memory.get(run)
-        if found is not None:
-            self._write(run, found)
-        return found
+            self._memory[run] = self._from_plain(_decoded(_open.done[key]))
+        outcome = self._memory.get(run)
+        if outcome is not None:
+            self._write(run, outcome)
+        return outcome
 
     def __getitem__(self, run: Hashable) -> T:
         return self._memory[run]
 
-    def put(self, run: Hashable, found: T) -> None:
-        self._memory[run] = found
-        self._write(run, found)
+    def put(self, run: Hashable, outcome: T) -> None:
+        self._memory[run] = outcome
+        self._write(run, outcome)
 
     def of(self, run: R, compute: Callable[[R], T]) -> T:
-        """What became of a run, which is computed unless it is known."""
+        """The outcome of a run, which is computed unless it is known."""
         if self.get(run) is None:
             self.put(run, compute(run))
         return self[run]
@@ -67,31 +67,31 @@ class Kept(Generic[T]):
         """Forget what is in memory."""
         self._memory.clear()
 
-    def _write(self, run: Hashable, found: T) -> None:
+    def _write(self, run: Hashable, outcome: T) -> None:
         if _open is not None and (key := _key(run)) not in _open.done:
-            _open.add(key, repr(run), _encoded(self._plain(found)))
+            _open.add(key, repr(run), _encoded(self._to_plain(outcome)))
 
 
 @contextmanager
-def keeping(place: Path, resume: bool = False, overwrite: bool = False) -> Iterator[None]:
-    """Within it runs that end are kept in the folder `place`, which is removed when all are done."""
+def resumable(folder: Path, resume: bool = False, overwrite: bool = False) -> Iterator[None]:
+    """Store the runs that finish within it in `folder`, which is removed when all are done."""
     global _open
-    if place.exists() and not (resume or overwrite):
-        raise PolyfedError(f"{place}: a reproduction was stopped here; use --resume, --overwrite or another --out")
+    if folder.exists() and not (resume or overwrite):
+        raise PolyfedError(f"{folder}: a reproduction was stopped here; use --resume, --overwrite or another --out")
     if not resume:
-        shutil.rmtree(place, ignore_errors=True)
-    _open = FinishedRuns(place / JOURNAL, resume)
+        shutil.rmtree(folder, ignore_errors=True)
+    _open = FinishedRuns(folder / JOURNAL, resume)
     try:
         yield
     except (KeyboardInterrupt, Interrupted):
-        raise Stopped(place.parent) from None
+        raise Stopped(folder.parent) from None
     finally:
         _open = None
-    shutil.rmtree(place, ignore_errors=True)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
-def folder_of(work: Hashable) -> Path | None:
-    """Where work that keeps its own parts may do so while a reproduction is under way."""
+def work_folder(work: Hashable) -> Path | None:
+    """Where work that stores its own parts may do so; None unless a reproduction is under way."""
     return None if _open is None or _open.path is None else _open.path.parent / _key(work)
 
 
@@ -103,7 +103,7 @@ def _key(run: Hashable) -> str:
 
 @cache
 def _code() -> str:
-    """A digest of all code: what other code computed may be other numbers."""
+    """A digest of all code, since other code may give other numbers."""
     root = Path(polyfed.__file__).parent
     digest = hashlib.blake2b(digest_size=16)
     for file in sorted(root.rglob("*.py")):
@@ -111,7 +111,7 @@ def _code() -> str:
     return digest.hexdigest()
 
 
-def _encoded(value: Any) -> Any:
+def _encoded(value: object) -> object:
     if isinstance(value, np.ndarray):
         return {"dtype": str(value.dtype), "numbers": value.tolist()}
     if isinstance(value, np.generic):

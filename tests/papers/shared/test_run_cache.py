@@ -17,25 +17,23 @@ from polyfed.cli import main as cli
 from polyfed.core.errors import PolyfedError
 from polyfed.engine.simulate import simulate
 from polyfed.papers.fedbc import runs as fedbc_runs
-from polyfed.papers.shared import experiment as base
-from polyfed.papers.shared import finished as kept
-from polyfed.papers.shared import held_out, style, tuned
-from polyfed.papers.shared.held_out import Run, options
+from polyfed.papers.fedbc.contenders import FedbcTask
+from polyfed.papers.shared import held_out, run_cache, style, tuned
+from polyfed.papers.shared.held_out import HeldOutRun, options
 from polyfed.studies.planning import plan
 
-RUN = Run("digits", options(clients=4), "linear", 0.0, "apfl", options(lr=0.1, local_steps=2), 3, 0)
+RUN = HeldOutRun("digits", options(clients=4), "linear", 0.0, "apfl", options(lr=0.1, local_steps=2), 3, 0)
 SEEDS = (0, 1, 2)
 FACTS = {"paper": "A paper", "title": "Three runs", "caption": "Three", "data": "Digits", "differences": "All of it"}
 
 
 @pytest.fixture
-def forget(monkeypatch):
+def forget():
     """Runs as in a new process: a function that empties the memory."""
 
     def empty() -> None:
-        for shelf in (held_out._curves, fedbc_runs._kept, tuned._kept):
-            shelf.clear()
-        fedbc_runs.choose.cache_clear()
+        for cache in (held_out._curves, fedbc_runs._records, tuned._scores_of_runs):
+            cache.clear()
 
     empty()
     yield empty
@@ -43,12 +41,11 @@ def forget(monkeypatch):
 
 
 @pytest.fixture
-def three(monkeypatch, forget) -> list[Run]:
+def three(monkeypatch, forget, no_experiments) -> list[HeldOutRun]:
     """An experiment of three runs, and the runs that were computed for it."""
-    monkeypatch.setattr(base, "REGISTRY", {})
-    computed: list[Run] = []
+    computed: list[HeldOutRun] = []
 
-    def counted(run: Run) -> held_out.Curve:
+    def counted(run: HeldOutRun) -> held_out.HeldOutCurve:
         computed.append(run)
         return real(run)
 
@@ -56,15 +53,14 @@ def three(monkeypatch, forget) -> list[Run]:
     monkeypatch.setattr(held_out, "_trace", counted)
 
     @papers.experiment("three/fig1", **FACTS)
-    def run(quick: bool, progress: papers.Progress) -> papers.Outcome:
-        found = held_out.trace_all([replace(RUN, seed=seed) for seed in SEEDS], progress)
-        rows = [{"seed": run.seed, **row} for run, curve in found.items() for row in curve.rows]
-        shares = np.array([curve.own_share for curve in found.values()])
+    def run(quick: bool, progress: papers.ExperimentProgress) -> papers.Outcome:
+        curves = held_out.trace_all([replace(RUN, seed=seed) for seed in SEEDS], progress)
+        rows = [{"seed": run.seed, **row} for run, curve in curves.items() for row in curve.rows]
+        shares = np.array([curve.own_share for curve in curves.values()])
         panel = style.Panel("three", [style.Curve("own", np.arange(3), shares.mean(axis=1), "#000000")], "share")
         claims = [papers.Claim("Shares are as they were.", repr(shares.tolist()), True)]
         return papers.Outcome(rows, claims, style.small_multiples([[panel]], x_label="seed", log_y=False))
 
-    monkeypatch.setitem(papers.reproduce.__globals__, "load_all", lambda: base.REGISTRY)
     return computed
 
 
@@ -78,16 +74,16 @@ def stop_at(count: int):
 
 def stopped_after(work: Callable[[], Any], folder: Path) -> Any:
     """What some work gives, before Ctrl-C ends the reproduction that it is a part of."""
-    found = []
+    outcomes = []
 
     def stopped() -> None:
-        with kept.keeping(folder / "unfinished"):
-            found.append(work())
+        with run_cache.resumable(folder / "unfinished"):
+            outcomes.append(work())
             raise KeyboardInterrupt
 
-    with pytest.raises(kept.Stopped):
+    with pytest.raises(run_cache.Stopped):
         stopped()
-    return found[0]
+    return outcomes[0]
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -99,7 +95,7 @@ def test_a_stopped_reproduction_goes_on_to_the_same_bytes(three, forget, tmp_pat
     assert [run.seed for run in three] == [0, 1, 2]
     forget()
     three.clear()
-    with pytest.raises(kept.Stopped, match="--resume goes on from there") as stop:
+    with pytest.raises(run_cache.Stopped, match="--resume goes on from there") as stop:
         papers.reproduce("three/fig1", tmp_path / "cut", progress=stop_at(2))
     assert stop.value.folder == tmp_path / "cut/three/fig1"
     assert [run.seed for run in three] == [0, 1]
@@ -110,7 +106,7 @@ def test_a_stopped_reproduction_goes_on_to_the_same_bytes(three, forget, tmp_pat
 
 
 def test_what_was_stopped_is_not_lost_by_mistake(three, forget, tmp_path: Path) -> None:
-    with pytest.raises(kept.Stopped):
+    with pytest.raises(run_cache.Stopped):
         papers.reproduce("three/fig1", tmp_path, progress=stop_at(1))
     with pytest.raises(PolyfedError, match="was stopped here; use --resume, --overwrite or another --out"):
         papers.reproduce("three/fig1", tmp_path)
@@ -133,7 +129,7 @@ def test_the_command_says_how_to_go_on(three, forget, tmp_path: Path, monkeypatc
         told = capsys.readouterr()
         return end.value.code, " ".join(f"{told.out} {told.err}".split())
 
-    def cut(run: Run) -> Any:
+    def cut(run: HeldOutRun) -> Any:
         return real(run) if run.seed < 2 else signal.raise_signal(signal.SIGINT)
 
     real = held_out._trace
@@ -151,7 +147,7 @@ def test_the_command_says_how_to_go_on(three, forget, tmp_path: Path, monkeypatc
 
 def test_runs_in_memory_are_kept_as_well(three, forget, tmp_path: Path) -> None:
     papers.reproduce("three/fig1", tmp_path / "first")
-    with pytest.raises(kept.Stopped):
+    with pytest.raises(run_cache.Stopped):
         papers.reproduce("three/fig1", tmp_path / "second", progress=stop_at(3))
     forget()
     three.clear()
@@ -162,7 +158,7 @@ def test_runs_in_memory_are_kept_as_well(three, forget, tmp_path: Path) -> None:
 def test_runs_of_other_code_and_a_line_that_was_cut_are_run_again(three, forget, tmp_path, monkeypatch) -> None:
     def stopped() -> Path:
         forget()
-        with pytest.raises(kept.Stopped):
+        with pytest.raises(run_cache.Stopped):
             papers.reproduce("three/fig1", tmp_path, progress=stop_at(2), overwrite=True)
         forget()
         three.clear()
@@ -173,26 +169,26 @@ def test_runs_of_other_code_and_a_line_that_was_cut_are_run_again(three, forget,
     papers.reproduce("three/fig1", tmp_path, resume=True)
     assert [run.seed for run in three] == [1, 2]
     stopped()
-    monkeypatch.setattr(kept, "_code", lambda: "other")
+    monkeypatch.setattr(run_cache, "_code", lambda: "other")
     papers.reproduce("three/fig1", tmp_path, resume=True)
     assert [run.seed for run in three] == [0, 1, 2]
 
 
 def test_what_is_kept_comes_back_as_it_was() -> None:
     given = {"a": np.array([0.1, np.nan], np.float32), "b": [1, 2.5, None, "x"], "c": np.float64(0.1), "d": {"e": ()}}
-    back: Any = kept._decoded(kept._encoded(given))
+    back: Any = run_cache._decoded(run_cache._encoded(given))
     np.testing.assert_array_equal(back["a"], given["a"])
     assert back["a"].dtype == np.float32
     assert (back["b"], back["c"], back["d"]) == ([1, 2.5, None, "x"], 0.1, {"e": []})
 
 
 def test_records_of_fedbc_come_back_from_disk(forget, tmp_path: Path, monkeypatch) -> None:
-    task = fedbc_runs.Task("synthetic", options(clients=6), "linear", 1, rounds=4, cohort=3)
-    runs = [fedbc_runs.Run(task, "FedBC", "global", options(lr=0.05, dual_lr=0.01), seed) for seed in (0, 1)]
+    task = FedbcTask("synthetic", options(clients=6), "linear", 1, rounds=4, cohort=3)
+    runs = [fedbc_runs.ContenderRun(task, "FedBC", "global", options(lr=0.05, dual_lr=0.01), seed) for seed in (0, 1)]
     before = stopped_after(lambda: fedbc_runs.trace(runs), tmp_path)
     forget()
     monkeypatch.delattr(fedbc_runs, "_together")
-    with kept.keeping(tmp_path / "unfinished", resume=True):
+    with run_cache.resumable(tmp_path / "unfinished", resume=True):
         for old, new in zip(before, fedbc_runs.trace(runs), strict=True):
             assert (old.rows, set(old.multipliers)) == (new.rows, set(new.multipliers))
             assert all(np.array_equal(old.multipliers[round], new.multipliers[round]) for round in old.multipliers)
@@ -215,7 +211,7 @@ def test_tuning_goes_on_too(forget, tmp_path: Path, monkeypatch) -> None:
     forget()
     monkeypatch.delattr(tuned, "simulate_whole")
     monkeypatch.delitem(tuned.tune.__globals__, "simulate")
-    with kept.keeping(tmp_path / "unfinished", resume=True):
+    with run_cache.resumable(tmp_path / "unfinished", resume=True):
         assert choose() == before
     assert not (tmp_path / "unfinished").exists()
 

@@ -1,0 +1,43 @@
+"""PLSGD's quadratics: their noise and constants are what the bounds take them for."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from polyfed import algorithms
+from polyfed.papers.plsgd.runs import Seeds, constants, noisy_quadratics
+from polyfed.problem.batch_constants import gradient_variances
+
+SPECTRA, OPTIMA = np.array([[0.5, 2.0], [1.0, 1.0], [0.2, 0.4]]), np.array([[1.0, 2.0], [0.0, -1.0], [3.0, 0.0]])
+
+
+def test_a_rows_gradient_is_the_quadratics_and_noise_of_one_variance_everywhere() -> None:
+    problem = noisy_quadratics(SPECTRA, OPTIMA, noise=0.7)
+    for client, (h, c) in enumerate(zip(SPECTRA, OPTIMA, strict=True)):
+        mean = problem.grad(np.array([5.0, -3.0]), problem.federation.clients[client])
+        np.testing.assert_allclose(mean, h * (np.array([5.0, -3.0]) - c), atol=1e-12)
+    points = np.array([[[0.0, 0.0], [5.0, -3.0]]] * 3)
+    np.testing.assert_allclose(gradient_variances(problem, points), 0.49, rtol=1e-12)
+
+
+def test_the_constants_are_those_of_the_quadratics() -> None:
+    known = constants(SPECTRA, OPTIMA, 0.7, 5, 10)
+    common = np.sum(SPECTRA * OPTIMA, axis=0) / np.sum(SPECTRA, axis=0)
+    assert (known.L, known.mu, known.radius, known.noise) == (2.0, 0.2, 3.0, 0.7)
+    spread = np.mean(np.sum((OPTIMA - common) ** 2, axis=1))
+    assert known.heterogeneity**2 / 4 == pytest.approx(spread)
+
+
+def test_a_seed_gives_the_run_of_a_simulation_with_that_seed() -> None:
+    problem = noisy_quadratics(SPECTRA, OPTIMA, noise=0.7)
+    work = {"lr": 0.1, "local_steps": 3, "batch": 1, "replace": True}
+    for method in (algorithms.PLSGD(**work), algorithms.FedAvg(**work), algorithms.Local(**work)):
+        runs = Seeds(problem, method)
+        runs.distances(OPTIMA, [0, 1], [2])
+        first, second = runs.distances(OPTIMA, [7], [1, 4])[0]
+        fresh = Seeds(problem, method)
+        fresh.run(7, [4], lambda: None)
+        models = np.concatenate(list(fresh.simulation.personal_blocks()))
+        assert second == pytest.approx(np.mean(np.sum((models - OPTIMA) ** 2, axis=1)), rel=1e-14)
+        assert first != second

@@ -1,0 +1,52 @@
+"""Every figure and table of the papers is in the catalogue, and its committed page says what the experiment says."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from polyfed.papers.catalogue import EXPERIMENTS, reproduce_list
+
+PAGES = Path(__file__).resolve().parents[2] / "docs" / "reproductions"
+CONVEX = [*(f"flix/fig{n}" for n in (2, 3, *range(8, 16))), "scafflix/fig1"]
+
+
+def names(paper: str) -> list[str]:
+    return [row["name"].partition("/")[2] for row in reproduce_list() if row["name"].startswith(f"{paper}/")]
+
+
+def test_all_of_the_papers_figures_and_tables_are_there() -> None:
+    assert names("apfl") == ["fig1", "fig2", "fig3", "fig4", "fig5", "table1", "table2", "table1_pairs"]
+    figures = [f"fig{n}" for n in (2, 3, 4, 7, 8, 9, 10, 11, 12)]
+    assert names("fedbc") == figures + [f"table{n}" for n in (1, 2, 3, 6, 7, 8, 9)]
+    assert names("flix") == [f"fig{n}" for n in (2, 3, 4, *range(8, 16))]
+    assert names("plsgd") == ["bounds", "fig2", "fig4", "fig1b", "regimes", "table1"]
+    assert names("scafflix") == ["fig1"]
+    assert all(experiment.differences for experiment in EXPERIMENTS.values())
+
+
+@pytest.mark.parametrize("name", CONVEX)
+def test_captions_name_the_stand_ins(name: str) -> None:
+    caption = EXPERIMENTS[name].caption
+    assert "w6a" in caption
+    assert name.startswith("scafflix") or "ijcnn1" in caption
+
+
+@pytest.mark.parametrize("name", sorted(EXPERIMENTS))
+def test_a_committed_page_says_what_the_experiment_says(name: str) -> None:
+    experiment, folder = EXPERIMENTS[name], PAGES / name
+    page = (folder / "README.md").read_text()
+    sections = dict(part.split("\n\n", 1) for part in page.rstrip("\n").split("\n\n## ")[1:])
+    sections = {heading: text.strip() for heading, text in sections.items()}
+    assert page.startswith(f"# {name}: {experiment.title}\n")
+    assert sections["Paper"] == experiment.paper
+    assert sections["What was run"].startswith(f"{experiment.title}. The whole experiment.")
+    assert sections["Data"] == experiment.data
+    assert sections["Differences"] == experiment.differences
+    assert f"![{experiment.caption}](figure." in sections["Result"]
+    assert f"\n\n{experiment.caption}\n\n" in sections["Result"]
+    for claim in json.loads((folder / "claims.json").read_text())["claims"]:
+        text, measured = (claim[key].replace("|", "\\|") for key in ("text", "measured"))
+        assert f"| {text} | {measured} | {'pass' if claim['passed'] else '**fail**'} |" in sections["Result"]
