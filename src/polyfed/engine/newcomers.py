@@ -14,7 +14,6 @@ from polyfed.algorithms.shared import newcomer
 from polyfed.core import randomness
 from polyfed.core.randomness import Purpose
 from polyfed.core.trees import Tree
-from polyfed.data import Split
 from polyfed.engine.devices.layout import BY_CLIENT, SAME, layout
 from polyfed.engine.measure import FineTune, Measure
 from polyfed.engine.participation import sampling
@@ -39,11 +38,11 @@ class ValidationProbe:
 
 def learns_from_validation(problem: Problem, method: Algorithm, server: Server, dtype: DType = "float32") -> bool:
     """Whether a newcomer's model depends on its validation rows: the method's rule is traced, and nothing computed."""
-    rows: Split = problem.federation.validation
-    if not rows.rows:
+    sizes = problem.federation.validation.sizes
+    if not np.any(sizes):
         return False
     with precision(dtype):
-        client = problem.federation.clients[int(np.argmax(rows.sizes))]
+        client = problem.federation.clients[int(np.argmax(sizes))]
         f = problem.objective(client, "train")
         probe: Any = ValidationProbe(problem.objective(client, "validation"))
         f = replace(f, validation=probe)

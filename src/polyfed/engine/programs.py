@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
@@ -11,7 +11,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.tree_util import PyTreeDef
 
 from polyfed.algorithms.contract import Algorithm, Server, State
 from polyfed.algorithms.shared.local_work import work_of
@@ -302,7 +301,7 @@ class Programs:
         return prod(self.problem.federation.feature_shape) * jnp.result_type(float).itemsize
 
 
-def shapes_of(arguments: Tree) -> tuple[PyTreeDef, tuple[tuple[tuple[int, ...], str], ...]]:
+def shapes_of(arguments: Tree) -> tuple[Hashable, tuple[tuple[tuple[int, ...], str], ...]]:
     """What a program compiled or traced for these arguments depends on."""
     leaves, structure = jax.tree.flatten(arguments)
     return structure, tuple((leaf.shape, leaf.dtype.name) for leaf in leaves)

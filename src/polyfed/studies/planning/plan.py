@@ -10,7 +10,7 @@ import numpy as np
 
 from polyfed import algorithms, theory
 from polyfed.algorithms.contract import Algorithm
-from polyfed.algorithms.scaffnew import SKIP
+from polyfed.algorithms.shared.skipping import SKIP
 from polyfed.compress import RandK
 from polyfed.core.errors import PolyfedError
 from polyfed.engine.simulate import simulate_whole
