@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple, cast
+from typing import Literal, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -22,10 +22,8 @@ from polyfed.core.errors import PolyfedError
 from polyfed.core.trees import Tree, descend, mix, scale
 from polyfed.problem import newton
 from polyfed.problem.objective import Batch, Batching, Objective
-
-if TYPE_CHECKING:
-    from polyfed.problem.problem import Problem
-    from polyfed.problem.reference import Constants
+from polyfed.problem.problem import Problem
+from polyfed.problem.reference import Constants
 
 
 @dataclass(frozen=True, kw_only=True)
