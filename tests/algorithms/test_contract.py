@@ -21,7 +21,6 @@ from polyfed.algorithms import REGISTRY, Algorithm, FedAvg, algorithm
 from polyfed.algorithms.contract import HOOKS, hyper_parameters, kinds
 from polyfed.compress import Compressor
 from polyfed.core.schedules import Schedule
-from tests.algorithms.reference import Client, clients_of
 
 ROOT = Path(__file__).parents[2]
 PerClient = float | list[float]
@@ -171,19 +170,28 @@ def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType
     del sys.modules["anchored"]
 
 
-def anchored(clients: list[Client], rounds: int, steps: int, lr: float, pull: float) -> tuple[np.ndarray, np.ndarray]:
+def gradient(x: np.ndarray, labels: np.ndarray, params: np.ndarray, l2: float) -> np.ndarray:
+    """Of softmax regression on all rows, the bias being the last row of the parameters."""
+    rows = np.hstack([x, np.ones((len(x), 1))])
+    odds = np.exp(rows @ params)
+    off = odds / odds.sum(axis=1, keepdims=True) - np.eye(params.shape[1])[labels]
+    return rows.T @ off / len(rows) + l2 * params
+
+
+def anchored(problem: pf.Problem, rounds: int, steps: int, lr: float, pull: float) -> tuple[np.ndarray, np.ndarray]:
     """The page's formula, on all rows: w, and every v_i."""
-    shape = clients[0].a.shape[1], clients[0].onehot.shape[1]
-    sizes = np.array([client.size for client in clients], float)
-    w, own = np.zeros(shape), np.zeros((len(clients), *shape))
+    clients = [problem.federation.train.of(client) for client in range(len(problem))]
+    sizes = np.array([len(labels) for _, labels in clients], float)
+    w, own = np.zeros((5, 3)), np.zeros((len(clients), 5, 3))
     for _ in range(rounds):
         ends = []
-        for index, client in enumerate(clients):
-            y, v = w, own[index]
+        for client, (x, labels) in enumerate(clients):
+            y, v = w, own[client]
             for _ in range(steps):
-                y, v = y - lr * client.grad(y), v - lr * (client.grad(v) + pull * (v - w))
+                pulled = gradient(x, labels, v, problem.l2) + pull * (v - w)
+                y, v = y - lr * gradient(x, labels, y, problem.l2), v - lr * pulled
             ends.append(y)
-            own[index] = v
+            own[client] = v
         w = np.tensordot(sizes / sizes.sum(), ends, 1)
     return w, own
 
@@ -191,7 +199,7 @@ def anchored(clients: list[Client], rounds: int, steps: int, lr: float, pull: fl
 def test_the_example_of_the_docs_is_its_formula(problem: pf.Problem, page: ModuleType) -> None:
     method = page.Anchored(lr=0.3, pull=0.5, local_steps=3, batch="full", weighting="size")
     result = pf.simulate(problem, method, rounds=4, dtype="float64")
-    w, own = anchored(clients_of(problem), rounds=4, steps=3, lr=0.3, pull=0.5)
+    w, own = anchored(problem, rounds=4, steps=3, lr=0.3, pull=0.5)
     np.testing.assert_allclose(stacked(result.global_params), w, rtol=1e-10, atol=1e-12)
     for client, expected in enumerate(own):
         np.testing.assert_allclose(stacked(result.personal(client)), expected, rtol=1e-10, atol=1e-12)

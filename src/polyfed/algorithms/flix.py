@@ -130,8 +130,8 @@ class FLIX(SmoothMixtureMethod, LocalSteps):
         rounds = server_state.rounds + 1
         if self.start == "init":
             return FlixServer(*moved, rounds)
-        some = total.weight > 0  # nobody weighs anything where every alpha is 0
-        average = trees.where(some, total.mean, server_state.params)
+        weighed = total.weight > 0  # nobody weighs anything where every alpha is 0
+        average = trees.where(weighed, total.mean, server_state.params)
         first = server_state.rounds == 0
         return FlixServer(
             trees.where(first, average, moved.params),

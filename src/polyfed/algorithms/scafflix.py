@@ -90,14 +90,14 @@ class Scafflix(SkippingMethod, MixtureMethod):
         return Upload(move, weight, steps=count, silent=alpha == 0), state._replace(sent=y)
 
     def update(self, server: ScafflixServer, total: Total) -> ScafflixServer:
-        some = total.weight > 0  # nobody weighs anything where every alpha is 0
-        mean = trees.where(some, total.mean, trees.zeros_like(server.params))
+        weighed = total.weight > 0  # nobody weighs anything where every alpha is 0
+        mean = trees.where(weighed, total.mean, trees.zeros_like(server.params))
         moved, rounds = trees.add(server.params, mean), server.rounds + 1
         if self.control == "zero":
             return ScafflixServer(moved, server.shift, rounds)
         setup = server.rounds == 0
         return ScafflixServer(
-            trees.where(setup, server.params, moved), trees.where(setup & some, mean, server.shift), rounds
+            trees.where(setup, server.params, moved), trees.where(setup & weighed, mean, server.shift), rounds
         )
 
     def absorb(self, state: ScafflixState, sent: Tree, f: Objective) -> ScafflixState:

@@ -66,13 +66,13 @@ def pull_back(theta: Theta, gradient: Tree) -> Theta:
     """The gradient in theta, from that in w + theta: the same numbers or, of two factors, by the product rule."""
     named = dict(zip(paths(gradient), jax.tree.leaves(gradient), strict=True))
 
-    def one(part: jax.Array | Factors, g: jax.Array) -> jax.Array | Factors:
+    def in_theta(part: jax.Array | Factors, g: jax.Array) -> jax.Array | Factors:
         if not isinstance(part, Factors):
             return g
         matrix = g.reshape(part.left.shape[0], part.right.shape[1])
         return Factors(matrix @ part.right.T, part.left.T @ matrix)
 
-    return {path: one(part, named[path]) for path, part in theta.items()}
+    return {path: in_theta(part, named[path]) for path, part in theta.items()}
 
 
 def _zero(leaf: jax.Array, rank: int | None) -> jax.Array | Factors:
