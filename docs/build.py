@@ -10,6 +10,7 @@ import ast
 import dataclasses
 import inspect
 import json
+import os
 import re
 import subprocess
 import sys
@@ -60,7 +61,7 @@ def main() -> int:
     for page in pages():
         problems += rewrite(page, check)
     for page in pages():
-        problems += [*broken_links(page), *bad_configs(page), *failing_examples(page)]
+        problems += [*mistakes(page), *failing_examples(page)]
     problems += wrong_sources(DOCS / "config.md")
     for problem in problems:
         print(f"docs: {problem}", file=sys.stderr)
@@ -70,8 +71,11 @@ def main() -> int:
 
 def pages() -> list[Path]:
     """The Markdown files of the repository, without hidden folders and runs."""
-    found = (path for path in ROOT.rglob("*.md") if path.is_file())
-    return sorted(p for p in found if not any(w[0] == "." or w == "runs" for w in p.relative_to(ROOT).parts))
+    files: list[Path] = []
+    for folder, inner, names in os.walk(ROOT):
+        inner[:] = [name for name in inner if name[0] != "." and name != "runs"]
+        files += [Path(folder, name) for name in names if name.endswith(".md") and name[0] != "."]
+    return sorted(files)
 
 
 def rewrite(page: Path, check: bool) -> Iterator[str]:
@@ -268,6 +272,12 @@ def table(headers: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
     return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
 
 
+def mistakes(page: Path) -> Iterator[str]:
+    """What is wrong with a page's links and configs."""
+    yield from broken_links(page)
+    yield from bad_configs(page)
+
+
 def broken_links(page: Path) -> Iterator[str]:
     """Relative links and images whose file or heading does not exist."""
     text = page.read_text(encoding="utf-8")
@@ -297,10 +307,15 @@ def bad_configs(page: Path) -> Iterator[str]:
             yield f"{where(page, text, block.start())}: {error}"
 
 
+def examples(text: str) -> list[re.Match[str]]:
+    """The Python examples of a page that are run."""
+    return list(re.finditer(EXAMPLE.format("run", "python"), text, re.S | re.M))
+
+
 def failing_examples(page: Path) -> Iterator[str]:
     """Run a page's examples as one program, each line where it stands in the page, in an empty folder."""
     text = page.read_text(encoding="utf-8")
-    blocks = list(re.finditer(EXAMPLE.format("run", "python"), text, re.S | re.M))
+    blocks = examples(text)
     if not blocks:
         return
     code = "".join(
