@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, cast
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -155,9 +155,9 @@ def constants(method: Algorithm, problem: Problem, wanted: str) -> Constants:
         raise PolyfedError(f"{method.name}: {wanted} must be given: the theory's value needs a linear model") from None
 
 
-def compact(values: np.ndarray) -> float | list[float]:
+def compact(values: np.ndarray) -> float | np.ndarray:
     """One number where all clients have the same; else the vector, which is what compiled programs take."""
-    return float(values[0]) if np.all(values == values[0]) else cast(list[float], values)
+    return float(values[0]) if np.all(values == values[0]) else values
 
 
 def check_alpha(method: Algorithm, alpha: float | str | list[float]) -> None:

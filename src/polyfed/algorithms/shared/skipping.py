@@ -25,7 +25,7 @@ SKIP = 0.6
 class Skipping(NamedTuple):
     """gamma_i, and the probability to communicate after a step."""
 
-    lr: float | list[float]
+    lr: float | np.ndarray
     p: float
 
 
@@ -58,7 +58,7 @@ class SkippingMethod(Steps):
             lr = mixture.compact(gamma)
         else:
             gamma = np.asarray(self.lr, np.float64)
-            lr = float(gamma) if gamma.ndim == 0 else self.lr
+            lr = float(gamma) if gamma.ndim == 0 else gamma
             if gamma.ndim and gamma.shape != (len(problem),):
                 raise PolyfedError(
                     f"{self.name}: lr has {gamma.size} values, expected one for each of {len(problem)} clients"
