@@ -111,7 +111,8 @@ def regimes(quick: bool, progress: ExperimentProgress) -> Outcome:
 
 def _chosen(method: Algorithm) -> Row:
     """A method's stepsizes and its personalisation, where it has them."""
-    assert isinstance(method, LocalWork) and isinstance(method.lr, float)
+    assert isinstance(method, LocalWork)
+    assert isinstance(method.lr, float)
     alpha, beta = "", ""
     if isinstance(method, algorithms.PLSGD):
         alpha, beta = method.alpha, method.beta
