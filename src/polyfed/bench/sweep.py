@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 
 import polyfed as pf
@@ -39,7 +39,7 @@ class SweepCost:
         return asdict(self) | ratios
 
 
-def bench_sweep(candidates: int = 24, repeat: int = 3) -> list[SweepCost]:
+def bench_sweep(candidates: int = 24, repeat: int = 3) -> Iterator[SweepCost]:
     """For each method and model: all candidates apart, then together, in turns; the least of some repetitions.
 
     Twice: with an evaluation in every round, which is what `simulate` does unless it is told otherwise, and with one at
@@ -48,14 +48,12 @@ def bench_sweep(candidates: int = 24, repeat: int = 3) -> list[SweepCost]:
     if candidates < 2 or repeat < 1:
         raise PolyfedError(f"candidates must be at least 2 and repeat at least 1, found {candidates} and {repeat}")
     federation = pf.data.load("synthetic", alpha=0.5, beta=0.5, clients=CLIENTS)
-    costs = []
     for model, architecture in MODELS.items():
         for name, method in METHODS.items():
             problem = pf.Problem(federation, architecture, "softmax", l2=1e-4)
             planned = [PlannedRun(problem, replace(method, lr=0.02 * SPREAD**k)) for k in range(candidates)]
-            for eval_every in (1, ROUNDS):
-                costs.append(_cost(name, model, planned, eval_every, repeat))
-    return costs
+            for eval_every in (ROUNDS, 1):
+                yield _cost(name, model, planned, eval_every, repeat)
 
 
 def _cost(method: str, model: str, planned: list[PlannedRun], eval_every: int, repeat: int) -> SweepCost:
