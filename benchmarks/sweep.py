@@ -1,4 +1,4 @@
-"""What `polyfed bench sweep` measures, a line of JSON for each row: for machines that have JAX and not the command line's libraries.
+"""What `polyfed bench sweep` measures, a line of JSON a row, for machines without the libraries of the command line.
 
 PYTHONPATH=src python benchmarks/sweep.py
 """

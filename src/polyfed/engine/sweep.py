@@ -38,7 +38,7 @@ CPU_CLIENTS, ACCELERATOR_CLIENTS = 16, 128
 """The clients of all runs that work at the same time on a device, unless there are more runs: with more, those of
 unlike sizes wait for each other."""
 EQUAL_CLIENTS = 120
-"""The same on a CPU where all take as many steps, so that nobody waits."""
+"""The same on a CPU where all take as many steps, so that nobody waits; an accelerator then takes all."""
 MOST = 32
 """The most runs that go together: their data is in memory at once."""
 ROUNDING = 1.1
@@ -145,9 +145,11 @@ class Sweep:
     def _chunk(self) -> int:
         """As many clients of each run as one run would take, less by what the runs take together."""
         programs, runs = self.first.programs, len(self.simulations)
-        together = ACCELERATOR_CLIENTS
-        if self.first.layout.device.platform == "cpu":
-            together = EQUAL_CLIENTS if programs.steps is None else CPU_CLIENTS
+        cpu = self.first.layout.device.platform == "cpu"
+        if programs.steps is None:
+            together = EQUAL_CLIENTS if cpu else runs * programs.round.chunk
+        else:
+            together = CPU_CLIENTS if cpu else ACCELERATOR_CLIENTS
         most = max(1, min(programs.round.chunk, together // runs))
         return most if programs.steps is None else best_chunk(programs.steps, most, programs.fixed / runs)
 
