@@ -75,7 +75,7 @@ class Programs:
         bounds = Longest.of([self.problem.federation])
         params, made = self._model_shapes()
         example = max(self._example_bytes(), made)
-        state = jax.eval_shape(self.method.init_client, params)
+        state = self._state_shapes(params)
         numbers = trees.count(params) + trees.count(state)
         local = work_of(self.method)
         batch = local.size
@@ -102,6 +102,13 @@ class Programs:
     def placed_method(self) -> Algorithm:
         """The method on the devices, brought there once: a vector of hyper-parameters has an entry per client."""
         return self.everywhere(self.method)
+
+    def _state_shapes(self, params: Tree) -> State:
+        """The shapes of a client's state."""
+        known, key = self.problem.traced, ("state", *shapes_of((self.method, params)))
+        if key not in known:
+            known[key] = jax.eval_shape(self.method.init_client, params)
+        return known[key]
 
     def _model_shapes(self) -> tuple[Tree, int]:
         """The shapes of the parameters, and the bytes that the model makes of an example."""

@@ -95,7 +95,9 @@ class Resident:
         self.shares = np.zeros(self.layout.population)
         everyone = np.arange(self.layout.here.start, self.layout.here.stop, dtype=np.int32)
         self._everyone_here = np.minimum(everyone, self.layout.population - 1)
-        self._host: Carry | None = Carry(server, self._stacked(start), excluded, Tally.zero(self.layout.population))
+        self._host: Carry | None = Carry(
+            server, self._stacked(start), excluded, Tally.zero(self.layout.population, np.zeros)
+        )
         self._device: Carry | None = None
 
     @property
@@ -204,7 +206,9 @@ class Resident:
     def _placed(self, server: Server, states: State, excluded: np.ndarray) -> Carry:
         everywhere = self.programs.everywhere
         clients = jax.tree.map(self.programs.placed, states)
-        return Carry(everywhere(server), clients, everywhere(excluded), everywhere(Tally.zero(self.layout.population)))
+        return Carry(
+            everywhere(server), clients, everywhere(excluded), everywhere(Tally.zero(self.layout.population, np.zeros))
+        )
 
     def _fetched(self, tree: Tree, real: np.ndarray) -> Tree:
         """Arrays with an entry per slot, without those that only fill up the devices."""
