@@ -81,7 +81,9 @@ def test_local_work_with_products_of_16_bits_keeps_all_else_in_32(problem, metho
 
     @jax.jit
     def work(method, server, data):
-        upload, state = programs.round.one(method, method.broadcast(server), data, client, client, simulation.start)
+        upload, state = programs.round.one_client(
+            method, method.broadcast(server), data, client, client, simulation.start
+        )
         return upload.values, upload.weight, state
 
     with precision("float32"):

@@ -63,7 +63,7 @@ def lowered(problem: pf.Problem, compute: Any = None, platform: str = "cpu") -> 
     simulation = Simulation(problem, FEDAVG, compute=compute)
     with precision("float32"):
         round, data, params = simulation.programs.round, simulation.programs.data, simulation.global_params
-        work = jax.jit(lambda x, data: round.one(FEDAVG, x, data, jnp.int32(0), jnp.int32(0), None)[0].values)
+        work = jax.jit(lambda x, data: round.one_client(FEDAVG, x, data, jnp.int32(0), jnp.int32(0), None)[0].values)
         return work.trace(params, data).lower(lowering_platforms=(platform,)).as_text()
 
 

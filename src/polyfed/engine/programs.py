@@ -95,7 +95,7 @@ class Programs:
         self.measured_rows = most = max(1, EVAL_BYTES // max(1, made))
         longest = {name: min(most, int(np.max(self.problem.federation.split(name).sizes))) for name in self.splits}
         read = example * eval_block(max(longest.values()))
-        self.measure_chunk = self._chunk(self.layout.rows, numbers, read, BATCH_BYTES)
+        self.measure_chunk = self._chunk(self.layout.clients_each, numbers, read, BATCH_BYTES)
         self.longest = longest
 
     @cached_property
@@ -211,14 +211,14 @@ class Programs:
         clients, taken = self.fetched(found)
         return clients, taken
 
-    def nothing(self, server: Server, start: State) -> Sums:
+    def no_uploads(self, server: Server, start: State) -> Sums:
         """The sum of no uploads, one on each device."""
 
         def zeros(leaf: Any) -> jax.Array:
             return self.placed(np.zeros((self.layout.host_devices, *leaf.shape), leaf.dtype))
 
         if self._sums is None:  # to look takes as long as a small round
-            self._sums = jax.eval_shape(self.round.nothing, self.method, server, self.data, start)
+            self._sums = jax.eval_shape(self.round.no_uploads, self.method, server, self.data, start)
         return jax.tree.map(zeros, self._sums)
 
     def local(
@@ -359,7 +359,7 @@ def _blocks(problem: Problem, layout: Layout) -> Examples:
     offsets, sizes = problem.federation.train.offsets, problem.federation.train.sizes
 
     def laid_out(flat: np.ndarray) -> jax.Array:
-        blocks = np.zeros((layout.host_rows, max(sizes), *flat.shape[1:]), flat.dtype)
+        blocks = np.zeros((layout.host_clients, max(sizes), *flat.shape[1:]), flat.dtype)
         for place, client in enumerate(layout.clients):
             blocks[place, : sizes[client]] = flat[offsets[client] : offsets[client] + sizes[client]]
         return layout.placed(blocks, BY_CLIENT)
@@ -371,7 +371,7 @@ def _blocks(problem: Problem, layout: Layout) -> Examples:
 def _shard(problem: Problem, split: str, layout: Layout) -> Shard:
     """A split's rows of this host's clients; a client's `starts` counts from the first row of its host."""
     part = problem.federation.split(split)
-    firsts = np.minimum(np.arange(layout.hosts + 1) * layout.host_rows, layout.population)
+    firsts = np.minimum(np.arange(layout.hosts + 1) * layout.host_clients, layout.population)
     begins = part.offsets[firsts]
     longest = int(np.max(np.diff(begins)))
     mine = slice(part.offsets[layout.clients.start], part.offsets[layout.clients.stop])

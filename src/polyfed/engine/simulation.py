@@ -29,7 +29,7 @@ from polyfed.engine.privacy.accounting import Accountant
 from polyfed.engine.privacy.mechanism import Privacy
 from polyfed.engine.programs import Programs, resident, shapes_of
 from polyfed.engine.round.records import Data, wire_bits
-from polyfed.engine.states.feed import Feed, alone
+from polyfed.engine.states.feed import Feed, single_client
 from polyfed.engine.states.in_waves import Store, Streamed, choose
 from polyfed.engine.states.on_devices import Counts, Residence, Resident
 from polyfed.problem.problem import DType, Init, Problem, precision
@@ -112,7 +112,7 @@ class Simulation:
             self.store = hosts.agreed(lambda: choose(store, state_bytes, self.layout, self.on_demand))
             in_blocks = whole and self.store == "device"
             if self.on_demand:
-                found = alone(problem, 0, seed)  # which has the shapes of all
+                found = single_client(problem, 0, seed)  # which has the shapes of all
                 data, splits = jax.tree.map(lambda leaf: self.layout.placed(np.asarray(leaf), SAME), found)
             else:
                 data, splits = resident(problem, self.layout, seed, in_blocks)
@@ -146,7 +146,7 @@ class Simulation:
 
     def count(self, done: Counts, rounds: int) -> None:
         """Take note of what happened in these rounds."""
-        received = done.participants + (done.newcomers if self.method.absorb is not None else 0)
+        received = done.participants + (done.catching_up if self.method.absorb is not None else 0)
         self.round += rounds
         self.iterations += done.iterations
         self.bits_up += self.facts.wire_up * done.participants + done.bits
@@ -220,7 +220,7 @@ class Simulation:
                 return jax.tree.map(lambda leaf: leaf[0], found)
             state, place, data = here.state(index), index, programs.data
             if self.on_demand:
-                place, data = 0, alone(self.problem, index, self.seed)[0]
+                place, data = 0, single_client(self.problem, index, self.seed)[0]
             return _numpy(deployed(programs.round, programs.method, here.server, state, jnp.asarray(place), data))
 
     def personal_blocks(self) -> Iterator[Any]:
@@ -281,7 +281,7 @@ class Simulation:
 
         def look(method: Algorithm, data: Data, server: Server, state: State) -> None:
             broadcast, nobody = method.broadcast(server), jnp.int32(0)
-            upload, _ = round.one(method, broadcast, data, nobody, nobody, state)
+            upload, _ = round.one_client(method, broadcast, data, nobody, nobody, state)
             refines = method.refine is not None and not same_arrays(
                 deployed(round, method, server, state, nobody, data), method.personal(server, state)
             )

@@ -65,7 +65,7 @@ class Sweep:
             carry = _stacked([s.resident.carry for s in self.simulations])
             parts: Any = zip(carry, CARRY, strict=True)
             self._carry = Carry(*(self._placed(part, spec) for part, spec in parts))
-            population = self.first.layout.rows * self.first.layout.devices
+            population = self.first.layout.clients_each * self.first.layout.devices
             everyone = np.minimum(np.arange(population, dtype=np.int32), len(self.first.problem) - 1)
             self._everyone = self._placed(everyone, P(AXIS))
 

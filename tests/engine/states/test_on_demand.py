@@ -63,7 +63,7 @@ def test_only_the_rows_of_cohorts_and_of_evaluated_clients_are_read() -> None:
     simulation.measure()
     simulation.measure()  # whose rows are still there
     assert isinstance(simulation._residence, Streamed)
-    simulation._residence._feed._reader.shutdown()
+    simulation._residence.feed._reader.shutdown()
     cohorts = [client for number in range(4) for client in simulation.programs.cohort(number)[0].ravel().tolist()]
     assert sorted(asked) == sorted([*cohorts, *simulation.evaluated.tolist()])  # those of the next round, too
     kept = simulation.state()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import reduce
 from operator import add
 from pathlib import Path
@@ -44,6 +44,7 @@ from polyfed.engine.checkpoint.checkpoint import Snapshot
 from polyfed.engine.devices.layout import layout
 from polyfed.engine.participation import sampling
 from polyfed.engine.programs import Programs, resident
+from polyfed.engine.round.order import in_order
 from polyfed.engine.round.records import Sums, from_vector
 from polyfed.engine.simulation import as_traced
 from polyfed.problem.problem import Problem, precision
@@ -102,7 +103,7 @@ class Coordinator:
         params = problem.init(deployed.init, deployed.seed)
         self.server = self.programs.everywhere(self.programs.method.init_server(params))
         start = jax.tree.map(np.asarray, self.programs.method.init_client(params))
-        self.empty_sums: Sums = jax.tree.map(np.asarray, self.programs.nothing(self.server, start))
+        self.empty_sums: Sums = jax.tree.map(np.asarray, self.programs.no_uploads(self.server, start))
         self.backlog: dict[int, Tree] = {}
         """broadcasts that ended a round and that some site has yet to absorb, by round"""
 
@@ -113,20 +114,19 @@ class Coordinator:
 
     def _round(self) -> None:
         """One round: those who answer in time are in it, if they are enough."""
-        begun, number = time.perf_counter(), self.ledger.round
-        cohort = [self.deployed.sites[place] for place in self._places(number)]
-        broadcast = wire.as_record(wire.named(self.broadcast))
-        wanted = len(cohort) if self.rules.minimum is None else min(self.rules.minimum, len(cohort))
-        collect = self._masked if self.rules.secure else self._plain
-        sums, senders = collect(number, cohort, lambda site: self._message(site, number, broadcast), wanted)
-        for site in cohort:
-            if site not in senders:
-                self.ledger.note_absence(site)
-        self._step(number, sums, senders)
+        begun = time.perf_counter()
+        senders = in_order(SiteRound(self, self.ledger.round))
         self.ledger.seconds += time.perf_counter() - begun
         self._save()
         if self.after_round is not None:
             self.after_round(self.ledger, senders)
+
+    def collect(self, number: int, cohort: list[str]) -> tuple[Sums, list[str]]:
+        """The sum of the uploads of those who answer in time, and who they are; too few are an error."""
+        broadcast = wire.as_record(wire.named(self.broadcast))
+        wanted = len(cohort) if self.rules.minimum is None else min(self.rules.minimum, len(cohort))
+        collect = self._masked if self.rules.secure else self._plain
+        return collect(number, cohort, lambda site: self._message(site, number, broadcast), wanted)
 
     def _plain(self, number: int, cohort: list[str], content: MessageFor, wanted: int) -> tuple[Sums, list[str]]:
         """The sum of the uploads that came, in the order of the roster whoever came first, and whose they are."""
@@ -176,7 +176,7 @@ class Coordinator:
             log.warning("round %d: the secure sum failed, trying again", number + 1)
         raise _too_few(number, 0, cohort, wanted)
 
-    def _places(self, number: int) -> np.ndarray:
+    def places(self, number: int) -> np.ndarray:
         """Who takes part: drawn from the run's seed, as in the simulator, or by lot where sites must not know."""
         drawn = None if self.privacy is None else self.privacy.secret_cohort()
         if drawn is not None:
@@ -241,21 +241,14 @@ class Coordinator:
         """A sum of no uploads."""
         return jax.tree.map(lambda leaf: leaf[0], self.empty_sums)
 
-    def _step(self, number: int, sums: Sums, senders: list[str]) -> None:
-        """The method's step on the sum of the uploads of those who are in it."""
+    def step(self, number: int, sums: Sums) -> None:
+        """The method's step on the sum of the uploads."""
         if self.privacy is not None:
             sums = self.privacy.noised(sums)
             self.ledger.epsilon = self.privacy.spent(number + 1, sums.values)
         with precision(self.deployed.dtype):
             placed = jax.tree.map(lambda leaf: self.programs.placed(np.asarray(leaf)[None]), sums)
             self.server = self.programs.update(self.server, placed, number)[0]
-        self.ledger.counted |= dict.fromkeys(senders, number)
-        self.ledger.round = number + 1
-        if self.method.absorb is not None:
-            if senders:
-                self.backlog[number] = self.broadcast
-            needed = set(self.ledger.counted.values())
-            self.backlog = {round: tree for round, tree in self.backlog.items() if round in needed}
 
     # Checkpoints.
 
@@ -349,6 +342,45 @@ class Coordinator:
         waiting = [site for site in self.deployed.sites if site not in finished]
         self.sites.ask(waiting, message_for, "evaluate", deadline=self.rules.deadline, take=take)
         write_text(file, json.dumps(finished, indent=1) + "\n")
+
+
+@dataclass(frozen=True)
+class SiteRound:
+    """The parts of a round whose clients are sites: they keep their states, and absorb when they are asked again."""
+
+    server: Coordinator
+    number: int
+
+    @property
+    def absorbs(self) -> bool:
+        return self.server.method.absorb is not None
+
+    def cohort(self) -> list[str]:
+        return [self.server.deployed.sites[place] for place in self.server.places(self.number)]
+
+    def local(self, cohort: list[str]) -> tuple[Sums, list[str]]:
+        return self.server.collect(self.number, cohort)
+
+    def update(self, cohort: list[str], worked: tuple[Sums, list[str]]) -> list[str]:
+        sums, senders = worked
+        self.server.step(self.number, sums)
+        self.server.ledger.counted |= dict.fromkeys(senders, self.number)
+        return senders
+
+    def absorb(self, cohort: list[str], senders: list[str]) -> list[str]:
+        server = self.server
+        if senders:
+            server.backlog[self.number] = server.broadcast
+        needed = set(server.ledger.counted.values())
+        server.backlog = {round: tree for round, tree in server.backlog.items() if round in needed}
+        return senders
+
+    def close(self, cohort: list[str], senders: list[str]) -> list[str]:
+        for site in cohort:
+            if site not in senders:
+                self.server.ledger.note_absence(site)
+        self.server.ledger.round = self.number + 1
+        return senders
 
 
 def _too_few(number: int, uploads: int, cohort: list[str], wanted: int) -> PolyfedError:

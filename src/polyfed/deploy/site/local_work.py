@@ -107,7 +107,7 @@ class LocalWork:
     def _local_round(
         self, method: Algorithm, data: Data, broadcast: Tree, state: State, number: jax.Array
     ) -> tuple[Contribution, Tree, jax.Array, State]:
-        upload, new = self.programs.round.one(method, broadcast, data, number, jnp.int32(ONLY), state)
+        upload, new = self.programs.round.one_client(method, broadcast, data, number, jnp.int32(ONLY), state)
         sent = contribution(upload)
         good = trees.finite((sent.values, sent.weight, new))
         return sent, upload.sealed, good, trees.where(good, new, state)

@@ -35,7 +35,7 @@ ACCELERATOR_SHARE = 8
 
 @dataclass(frozen=True)
 class Layout:
-    """How the clients lie on the devices: each device owns a contiguous block of `rows` clients of the state store.
+    """How the clients lie on the devices: each owns a contiguous block of `clients_each` clients of the state store.
 
     The mesh is (hosts, devices of each). A client's state and examples are on its own host alone.
     """
@@ -57,7 +57,7 @@ class Layout:
         return self.mesh.devices.shape[0]
 
     @property
-    def rows(self) -> int:
+    def clients_each(self) -> int:
         return ceil(self.population / self.devices)
 
     @property
@@ -66,15 +66,15 @@ class Layout:
         return self.mesh.devices.shape[1]
 
     @property
-    def host_rows(self) -> int:
+    def host_clients(self) -> int:
         """The clients of a host, with those that only fill up its devices."""
-        return self.rows * self.host_devices
+        return self.clients_each * self.host_devices
 
     @property
     def here(self) -> slice:
         """This process's part of what has an entry per client, filled up."""
         first = self.device.process_index if self.hosts > 1 else 0
-        return slice(first * self.host_rows, (first + 1) * self.host_rows)
+        return slice(first * self.host_clients, (first + 1) * self.host_clients)
 
     @property
     def clients(self) -> range:
@@ -87,12 +87,12 @@ class Layout:
 
     def own(self, slots: np.ndarray) -> np.ndarray:
         """Of (devices, slots), those of this process."""
-        first = self.here.start // self.rows
+        first = self.here.start // self.clients_each
         return slots[first : first + self.host_devices]
 
     def by_host(self, clients: np.ndarray) -> list[np.ndarray]:
         """The clients of each host, of these."""
-        return [clients[clients // self.host_rows == host] for host in range(self.hosts)]
+        return [clients[clients // self.host_clients == host] for host in range(self.hosts)]
 
     def at_home(self, clients: np.ndarray, most: int | None = None) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Clients in ascending order as (devices, slots), each on its own host, at most so many slots at a time.
@@ -108,7 +108,7 @@ class Layout:
             filled, real = [], []
             for host, mine in enumerate(own):
                 part = mine[first : first + step]
-                nobody = np.array([min(host * self.host_rows, self.population - 1)], clients.dtype)
+                nobody = np.array([min(host * self.host_clients, self.population - 1)], clients.dtype)
                 filled.append(np.resize(part if len(part) else nobody, (self.host_devices, slots)))
                 real.append((np.arange(step) < len(part)).reshape(self.host_devices, slots))
             yield np.concatenate(filled), np.concatenate(real)

@@ -34,9 +34,9 @@ def typical_steps(steps: np.ndarray, layout: Layout, sampling: Sampling, dealt: 
     """
     devices = layout.devices
     if sampling.full and not dealt:
-        filled = np.zeros(devices * layout.rows, steps.dtype)
+        filled = np.zeros(devices * layout.clients_each, steps.dtype)
         filled[: len(steps)] = steps
-        return -np.sort(-filled.reshape(1, devices, layout.rows))
+        return -np.sort(-filled.reshape(1, devices, layout.clients_each))
     count = max(1, round(sampling.expected))
     rounds = 1 if sampling.full else ROUNDS
     drawn = steps[None] if sampling.full else np.random.default_rng(0).choice(steps, (rounds, count))

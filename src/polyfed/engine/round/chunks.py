@@ -19,7 +19,7 @@ FEW = 8
 """The most clients of a chunk whose uploads are added up one by one."""
 
 
-class Piece(NamedTuple):
+class Chunk(NamedTuple):
     """A chunk of so many clients, one after another or in an order that is given; the last is moved back to fit."""
 
     number: jax.Array
@@ -56,8 +56,8 @@ class Piece(NamedTuple):
 
 def owned(layout: Layout) -> jax.Array:
     """The clients that this device owns; the last device repeats the last client where it has too few."""
-    first = lax.axis_index(AXIS) * layout.rows
-    return jnp.minimum(first + jnp.arange(layout.rows), layout.population - 1)
+    first = lax.axis_index(AXIS) * layout.clients_each
+    return jnp.minimum(first + jnp.arange(layout.clients_each), layout.population - 1)
 
 
 def over_clients(
@@ -74,7 +74,7 @@ def over_clients(
     order = None if sizes is None else jnp.argsort(-sizes[clients])
 
     def body(index: jax.Array, found: Any) -> Any:
-        piece = Piece(index, count, chunk, order)
+        piece = Chunk(index, count, chunk, order)
         return piece.put(found, jax.vmap(function)(piece.of(clients), piece.of(states)))
 
     return lax.fori_loop(0, -(-count // chunk), body, blank)

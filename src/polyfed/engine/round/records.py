@@ -89,7 +89,7 @@ class Tally(NamedTuple):
 
     participants: jax.Array
     """uploads that travelled"""
-    newcomers: jax.Array
+    catching_up: jax.Array
     """participants that had not taken part in the round before"""
     iterations: jax.Array
     """local iterations: of each round, those of the client that did most"""
@@ -108,9 +108,9 @@ class Tally(NamedTuple):
 
     def everywhere(self) -> Tally:
         """The devices' tallies as one. `iterations` and `empty` are the same on all of them."""
-        summed = (self.participants, self.newcomers, self.bits, self.shares)
-        participants, newcomers, bits, shares = lax.psum(summed, AXIS)
-        return Tally(participants, newcomers, self.iterations, bits, self.empty, shares)
+        summed = (self.participants, self.catching_up, self.bits, self.shares)
+        participants, catching_up, bits, shares = lax.psum(summed, AXIS)
+        return Tally(participants, catching_up, self.iterations, bits, self.empty, shares)
 
 
 class Carry(NamedTuple):

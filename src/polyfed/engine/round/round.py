@@ -7,7 +7,7 @@ time, and keeps only the sum of their uploads; one `psum` adds the devices up.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,8 +22,9 @@ from polyfed.core.trees import Tree
 from polyfed.engine.devices.layout import AXIS, DEVICES, HOSTS, Layout
 from polyfed.engine.participation import Sampling
 from polyfed.engine.privacy.mechanism import Privacy
-from polyfed.engine.round import lending as store
-from polyfed.engine.round.chunks import Piece, add_up, keep, over_clients, select
+from polyfed.engine.round import lending
+from polyfed.engine.round.chunks import Chunk, add_up, keep, over_clients, select
+from polyfed.engine.round.order import in_order
 from polyfed.engine.round.records import Carry, Contribution, Data, Longest, Shard, Slots, Sums, Tally, contribution
 from polyfed.problem.objective import Examples, Objective
 from polyfed.problem.problem import Problem
@@ -66,7 +67,7 @@ class Round:
         """The most clients that one device takes in a round: a cohort may be all of one host."""
         if self.layout.hosts == 1 or self.sampling.full:
             return -(-self.sampling.capacity // self.layout.devices)
-        return -(-min(self.sampling.capacity, self.layout.host_rows) // self.layout.host_devices)
+        return -(-min(self.sampling.capacity, self.layout.host_clients) // self.layout.host_devices)
 
     def stretch(self, method: Algorithm, carry: Carry, data: Data, first: jax.Array, count: jax.Array) -> Carry:
         """Run `count` rounds from round `first` on, inside the devices' `shard_map`."""
@@ -76,41 +77,14 @@ class Round:
 
     def __call__(self, method: Algorithm, carry: Carry, data: Data, number: jax.Array) -> Carry:
         """Run round `number`, every client's state being on the devices."""
-        device = lax.axis_index(DEVICES)
-        everyone, all_taken = self.cohort(data, number)
-        host_clients, host_taken = self.of_host(everyone), self.of_host(all_taken)
-        clients, taken = host_clients[device], host_taken[device]
-        states = carry.clients if self.in_place else store.take(carry.clients, host_clients, host_taken)
-        sums = self.nothing(method, carry.server, data, jax.tree.map(lambda leaf: leaf[0], states))
-        sums, states, slots = self.local(method, carry.server, data, number, clients, taken, states, sums)
-        server, count, steps, emphasis = self.update(method, carry.server, sums, (data.seed, number))
-        shares = keep(slots.good, slots.emphasis) / jnp.where(emphasis > 0, emphasis, 1)
-        sent = taken & ~slots.silent
-        newcomers = jnp.zeros((), jnp.int32)
-        if method.absorb is not None:
-            newcomers = self._newcomers(data, number, clients, sent)
-            states = self.absorb(method, server, data, number, clients, slots.good, states)
-        tally = carry.tally
-        return Carry(
-            server,
-            states if self.in_place else store.put(carry.clients, host_clients, host_taken, states),
-            self._count(carry.excluded, clients, (taken & ~slots.good).astype(jnp.int32)),
-            Tally(
-                tally.participants + jnp.sum(sent, dtype=jnp.int32),
-                tally.newcomers + newcomers,
-                tally.iterations + steps,
-                tally.bits.plus(slots.bits),
-                tally.empty + ((count == 0) & jnp.any(all_taken)),
-                self._count(tally.shares, clients, shares),
-            ),
-        )
+        return in_order(OnDevices(self, method, carry, data, number))
 
-    def nothing(self, method: Algorithm, server: Server, data: Data, state: State) -> Sums:
+    def no_uploads(self, method: Algorithm, server: Server, data: Data, state: State) -> Sums:
         """The sum of no uploads, in the shape of a client's."""
 
         def one(server: Server, state: State) -> Contribution:
             nobody = jnp.int32(0)
-            return contribution(self.one(method, method.broadcast(server), data, nobody, nobody, state)[0])
+            return contribution(self.one_client(method, method.broadcast(server), data, nobody, nobody, state)[0])
 
         sent = jax.eval_shape(one, server, state)
         values = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), sent.values)
@@ -133,7 +107,7 @@ class Round:
         count = len(clients)
 
         def work(client: jax.Array, state: State, block: Examples | None) -> tuple[Contribution, State]:
-            upload, state = self.one(method, broadcast, data, number, client, state, block)
+            upload, state = self.one_client(method, broadcast, data, number, client, state, block)
             return contribution(upload), state
 
         sorts = self.uneven and self.in_place and self.chunk < count
@@ -141,10 +115,10 @@ class Round:
 
         def body(index: jax.Array, carry: tuple[Sums, State, Slots]) -> tuple[Sums, State, Slots]:
             sums, states, slots = carry
-            piece = Piece(index, count, self.chunk, order)
-            mine = piece.of(taken) & piece.fresh
-            old, rows = piece.of(states), piece.of(data.blocks)
-            sent, new = jax.vmap(work)(piece.of(clients), old, rows)
+            chunk = Chunk(index, count, self.chunk, order)
+            mine = chunk.of(taken) & chunk.fresh
+            old, rows = chunk.of(states), chunk.of(data.blocks)
+            sent, new = jax.vmap(work)(chunk.of(clients), old, rows)
             fine = mine & jax.vmap(trees.finite)((sent.values, sent.weight, new))
             done = Slots(fine, sent.silent, sent.bits, sent.emphasis)
             return (
@@ -155,15 +129,15 @@ class Round:
                     jnp.maximum(sums.steps, jnp.max(keep(mine, sent.steps))),
                     sums.emphasis + jnp.sum(keep(fine, sent.emphasis)),
                 ),
-                piece.put(states, jax.tree.map(lambda n, o: select(fine, n, o), new, old)),
-                piece.put(slots, jax.tree.map(lambda n, o: select(mine, n, o), done, piece.of(slots))),
+                chunk.put(states, jax.tree.map(lambda n, o: select(fine, n, o), new, old)),
+                chunk.put(slots, jax.tree.map(lambda n, o: select(mine, n, o), done, chunk.of(slots))),
             )
 
         no = jnp.zeros(count, bool)
         blank = Slots(no, no, jnp.zeros(count, jnp.uint32), jnp.zeros(count, sums.emphasis.dtype))
         return lax.fori_loop(0, self._pieces(taken), body, (sums, states, blank))
 
-    def one(
+    def one_client(
         self,
         method: Algorithm,
         broadcast: Tree,
@@ -212,11 +186,11 @@ class Round:
             return self.absorbed(method, broadcast, data, number, client, state)
 
         def body(index: jax.Array, states: State) -> State:
-            piece = Piece(index, len(clients), self.chunk)
-            mine, old = piece.of(good) & piece.fresh, piece.of(states)
-            new = jax.vmap(hand)(piece.of(clients), old)
+            chunk = Chunk(index, len(clients), self.chunk)
+            mine, old = chunk.of(good) & chunk.fresh, chunk.of(states)
+            new = jax.vmap(hand)(chunk.of(clients), old)
             fine = mine & jax.vmap(trees.finite)(new)
-            return piece.put(states, jax.tree.map(lambda n, o: select(fine, n, o), new, old))
+            return chunk.put(states, jax.tree.map(lambda n, o: select(fine, n, o), new, old))
 
         return lax.fori_loop(0, self._pieces(good), body, states)
 
@@ -289,7 +263,7 @@ class Round:
 
     def _at_home(self, cohort: jax.Array, taken: jax.Array) -> tuple[jax.Array, jax.Array]:
         """The cohort as (devices, slots), each client in a slot of its own host, whose devices take them in turn."""
-        hosts, devices, rows = self.layout.hosts, self.layout.host_devices, self.layout.host_rows
+        hosts, devices, rows = self.layout.hosts, self.layout.host_devices, self.layout.host_clients
         home = jnp.where(taken, cohort // rows, hosts)
         before = jnp.cumsum(home[:, None] == jnp.arange(hosts), axis=0)
         turn = jnp.take_along_axis(before, jnp.minimum(home, hosts - 1)[:, None], axis=1)[:, 0] - 1
@@ -299,7 +273,7 @@ class Round:
         clients = empty.at[place].set(cohort, mode="drop").reshape(-1, self.slots)
         return clients, jnp.zeros(empty.shape, bool).at[place].set(taken, mode="drop").reshape(-1, self.slots)
 
-    def _newcomers(self, data: Data, number: jax.Array, clients: jax.Array, taken: jax.Array) -> jax.Array:
+    def catching_up(self, data: Data, number: jax.Array, clients: jax.Array, taken: jax.Array) -> jax.Array:
         """How many of these took no part in the round before, and so do not hold the current broadcast."""
         if self.sampling.full:
             return jnp.where(number == 0, jnp.sum(taken, dtype=jnp.int32), 0)
@@ -325,7 +299,7 @@ class Round:
         population = jnp.asarray(self.layout.population, jnp.int32)
         return Total(values, weight, count.astype(jnp.int32), population), jnp.max(steps).astype(jnp.int32), emphasis
 
-    def _count(self, counts: jax.Array, clients: jax.Array, new: jax.Array) -> jax.Array:
+    def counted(self, counts: jax.Array, clients: jax.Array, new: jax.Array) -> jax.Array:
         """This device's count for every client, with the new ones of its slots added."""
         if not self.in_place:
             return counts.at[clients].add(new)
@@ -339,3 +313,96 @@ class Round:
             return -(-len(taken) // self.chunk)
         last = jnp.max(jnp.where(taken, jnp.arange(len(taken)) + 1, 0))
         return (last + self.chunk - 1) // self.chunk
+
+
+class Seats(NamedTuple):
+    """Who takes part: this device's clients, those of all devices of its host, and which slots are taken anywhere."""
+
+    clients: jax.Array
+    taken: jax.Array
+    host_clients: jax.Array
+    host_taken: jax.Array
+    all_taken: jax.Array
+
+
+class Worked(NamedTuple):
+    """After the local work of a device's clients."""
+
+    sums: Sums
+    states: State
+    slots: Slots
+
+
+class Updated(NamedTuple):
+    """After the server's step."""
+
+    server: Server
+    states: State
+    slots: Slots
+    uploads: jax.Array
+    steps: jax.Array
+    emphasis: jax.Array
+    catching_up: jax.Array
+    """participants that had not been there in the round before, where that matters"""
+
+
+@dataclass(frozen=True)
+class OnDevices:
+    """The parts of a round whose clients' states are on the devices."""
+
+    round: Round
+    method: Algorithm
+    carry: Carry
+    data: Data
+    number: jax.Array
+
+    @property
+    def absorbs(self) -> bool:
+        return self.method.absorb is not None
+
+    def cohort(self) -> Seats:
+        round, device = self.round, lax.axis_index(DEVICES)
+        everyone, all_taken = round.cohort(self.data, self.number)
+        host_clients, host_taken = round.of_host(everyone), round.of_host(all_taken)
+        return Seats(host_clients[device], host_taken[device], host_clients, host_taken, all_taken)
+
+    def local(self, seats: Seats) -> Worked:
+        round, carry = self.round, self.carry
+        lent = carry.clients if round.in_place else lending.take(carry.clients, seats.host_clients, seats.host_taken)
+        sums = round.no_uploads(self.method, carry.server, self.data, jax.tree.map(lambda leaf: leaf[0], lent))
+        work = (self.method, carry.server, self.data, self.number, seats.clients, seats.taken, lent, sums)
+        return Worked(*round.local(*work))
+
+    def update(self, seats: Seats, worked: Worked) -> Updated:
+        moment = (self.data.seed, self.number)
+        server, *counts = self.round.update(self.method, self.carry.server, worked.sums, moment)
+        return Updated(server, worked.states, worked.slots, *counts, jnp.zeros((), jnp.int32))
+
+    def absorb(self, seats: Seats, updated: Updated) -> Updated:
+        round, slots = self.round, updated.slots
+        work = (self.data, self.number, seats.clients, slots.good, updated.states)
+        return updated._replace(
+            catching_up=round.catching_up(self.data, self.number, seats.clients, seats.taken & ~slots.silent),
+            states=round.absorb(self.method, updated.server, *work),
+        )
+
+    def close(self, seats: Seats, updated: Updated) -> Carry:
+        round, carry, slots = self.round, self.carry, updated.slots
+        tally, sent = carry.tally, seats.taken & ~slots.silent
+        shares = keep(slots.good, slots.emphasis) / jnp.where(updated.emphasis > 0, updated.emphasis, 1)
+        states = updated.states
+        if not round.in_place:
+            states = lending.put(carry.clients, seats.host_clients, seats.host_taken, states)
+        return Carry(
+            updated.server,
+            states,
+            round.counted(carry.excluded, seats.clients, (seats.taken & ~slots.good).astype(jnp.int32)),
+            Tally(
+                tally.participants + jnp.sum(sent, dtype=jnp.int32),
+                tally.catching_up + updated.catching_up,
+                tally.iterations + updated.steps,
+                tally.bits.plus(slots.bits),
+                tally.empty + ((updated.uploads == 0) & jnp.any(seats.all_taken)),
+                round.counted(tally.shares, seats.clients, shares),
+            ),
+        )

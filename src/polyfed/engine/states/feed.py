@@ -65,7 +65,7 @@ class Feed:
             self._latest[test] = key, self._read(clients, test) if begun is None else begun.result()
         return self._latest[test][1]
 
-    def nothing(self, clients: np.ndarray) -> Fed:
+    def without_rows(self, clients: np.ndarray) -> Fed:
         """(devices, slots) clients without their rows."""
         return Fed(self.programs.placed(clients.reshape(-1)), self.programs.data, {})
 
@@ -96,7 +96,7 @@ def some(
     return Data(splits["train"], placed(ids), seed, None, splits.get("validation"), placed(numbers)), splits
 
 
-def alone(problem: Problem, client: int, seed: int) -> tuple[Data, dict[str, Shard]]:
+def single_client(problem: Problem, client: int, seed: int) -> tuple[Data, dict[str, Shard]]:
     """The data of one client, in which it is client 0."""
     return some(problem, np.full((1, 1), client), True, jnp.asarray, jnp.uint32(seed))
 

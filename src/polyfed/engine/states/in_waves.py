@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import jax
 import numpy as np
@@ -20,7 +21,8 @@ from polyfed.engine.checkpoint.checkpoint import Snapshot
 from polyfed.engine.devices.layout import Layout
 from polyfed.engine.measure import FineTune
 from polyfed.engine.programs import Programs
-from polyfed.engine.round.records import Slots
+from polyfed.engine.round.order import in_order
+from polyfed.engine.round.records import Slots, Sums
 from polyfed.engine.states.client_rows import ClientRows
 from polyfed.engine.states.feed import Fed, Feed
 from polyfed.engine.states.on_devices import Counts
@@ -71,18 +73,18 @@ class Streamed:
     def __init__(
         self, programs: Programs, server: Server, start: State, feed: Feed, folder: Path | None = None
     ) -> None:
-        self.programs, self.layout, self._feed = programs, programs.layout, feed
+        self.programs, self.layout, self.feed = programs, programs.layout, feed
         self.server = programs.everywhere(server)
         self.excluded: dict[int, int] = {}
         self.shares = np.zeros(self.layout.population)  # the system gives memory where it is written
-        self._start = jax.tree.map(np.asarray, start)
+        self.start = jax.tree.map(np.asarray, start)
         self._rows = ClientRows(self.layout.population, start, folder)
         self._cohorts: dict[int, tuple[np.ndarray, np.ndarray]] = {}
         most = WAVE_BYTES // max(1, self._rows.row_bytes, feed.client_bytes)
         round = programs.round
         slots = min(round.slots, max(round.chunk, ceil(UNEVEN * programs.sampling.capacity / self.layout.devices)))
         self._wave = slots if most >= slots else max(1, most // round.chunk) * round.chunk
-        self._block = min(self.layout.rows, max(programs.measure_chunk, most))
+        self._block = min(self.layout.clients_each, max(programs.measure_chunk, most))
 
     def prepare(self) -> None:
         """Nothing yet: see `_states`."""
@@ -90,7 +92,7 @@ class Streamed:
     def advance(self, first: int, count: int) -> Counts:
         total = Counts(0, 0, 0, 0, 0)
         for number in range(first, first + count):
-            total = total.plus(self._round(number))
+            total = total.plus(in_order(WaveRound(self, number)))
         return total
 
     def measure(self, clients: np.ndarray, finetune: FineTune | None, on_test: bool) -> Any:
@@ -141,64 +143,13 @@ class Streamed:
             self._rows.put(clients[mine], jax.tree.map(lambda leaf, mine=mine: leaf[mine], block))
             done += len(clients)
         left = state.clients[done:]
-        self._rows.put(left[self.layout.owned(left)], self._start)  # of a method without states there are no blocks
+        self._rows.put(left[self.layout.owned(left)], self.start)  # of a method without states there are no blocks
 
-    def _round(self, number: int) -> Counts:
-        programs, method = self.programs, self.programs.method
-        cohort, taken = self._cohort(number)
-        good, silent = np.zeros_like(taken), np.zeros_like(taken)
-        bits, emphasis = np.zeros(taken.shape, np.uint64), np.zeros(taken.shape)
-        waves = self._waves(taken)
-        after = [cohort[:, wave] for wave in waves[1:]]
-        if method.absorb is not None and len(waves) > 1:
-            after += [cohort[:, wave] for wave in waves]
-        upcoming = iter([*after, self._first(number + 1)])
-        sums = programs.nothing(self.server, self._start)
-
-        def keep(wave: slice, states: State, slots: Slots) -> None:
-            self._keep(cohort[:, wave], taken[:, wave], states)
-            for values, new in zip((good, silent, bits, emphasis), slots, strict=True):
-                mine = self.layout.own(values)[:, wave]
-                mine[:] = self.layout.local(new).reshape(mine.shape)
-
-        before, fed = None, None
-        for wave in waves:
-            fed = self._feed.of(self.layout.own(cohort[:, wave]))
-            states = self._states(cohort[:, wave], taken[:, wave], fed)  # read while the wave before is computed
-            here = self._placed(taken[:, wave])
-            sums, states, slots = programs.local(self.server, number, fed.clients, here, states, sums, fed.data)
-            self._begin(next(upcoming), cohort[:, wave])
-            if before is not None:
-                keep(*before)
-            before = wave, states, slots
-        if before is not None:
-            keep(*before)
-        good, silent, bits, emphasis = map(self._everybodys, (good, silent, bits, emphasis))
-        self.server, count, steps, whole = programs.update(self.server, sums, number)
-        sent = taken & ~silent
-        newcomers = 0
-        if method.absorb is not None:
-            newcomers = self._newcomers(number, cohort[sent])
-            for wave in waves:
-                if fed is None or len(waves) > 1:
-                    fed = self._feed.of(self.layout.own(cohort[:, wave]))
-                    self._begin(next(upcoming), cohort[:, wave])
-                states = self._states(cohort[:, wave], taken[:, wave], fed)
-                states = programs.absorb(
-                    self.server, number, fed.clients, self._placed(good[:, wave]), states, fed.data
-                )
-                self._keep(cohort[:, wave], good[:, wave], states)
-        for client in cohort[taken & ~good].tolist():
-            self.excluded[client] = self.excluded.get(client, 0) + 1
-        np.add.at(self.shares, cohort[good], emphasis[good] / (float(whole) or 1.0))
-        empty = int(count) == 0 and bool(taken.any())
-        return Counts(int(sent.sum()), newcomers, int(steps), int(bits.sum()), int(empty))
-
-    def _everybodys(self, values: np.ndarray) -> np.ndarray:
+    def everybodys(self, values: np.ndarray) -> np.ndarray:
         """(devices, slots), of which each process knows its own."""
         return hosts.gathered(self.layout.own(values)).reshape(values.shape)
 
-    def _cohort(self, number: int) -> tuple[np.ndarray, np.ndarray]:
+    def cohort(self, number: int) -> tuple[np.ndarray, np.ndarray]:
         """The clients of a round and which slots are taken, with empty slots at the end: they come in whole waves."""
         if number not in self._cohorts:
             cohort, taken = self.programs.cohort(number)
@@ -207,27 +158,27 @@ class Streamed:
             self._cohorts[number] = np.pad(cohort, more, "edge"), np.pad(taken, more)
         return self._cohorts[number]
 
-    def _waves(self, taken: np.ndarray) -> list[slice]:
+    def waves(self, taken: np.ndarray) -> list[slice]:
         return [wave for wave in _slices(taken.shape[1], self._wave) if taken[:, wave].any()]
 
-    def _first(self, number: int) -> np.ndarray | None:
+    def first_wave(self, number: int) -> np.ndarray | None:
         """The clients of a round's first wave, if it has any."""
-        cohort, taken = self._cohort(number)
-        waves = self._waves(taken)
+        cohort, taken = self.cohort(number)
+        waves = self.waves(taken)
         return cohort[:, waves[0]] if waves else None
 
-    def _begin(self, clients: np.ndarray | None, now: np.ndarray) -> None:
+    def begin(self, clients: np.ndarray | None, now: np.ndarray) -> None:
         """Begin to read what the next wave needs, while the devices compute; `now`: the wave that they have."""
         if clients is not None and clients.tobytes() != now.tobytes():
             mine = self.layout.own(clients)
-            self._feed.begin(mine)
+            self.feed.begin(mine)
             self._rows.begin(mine.reshape(-1))
 
-    def _newcomers(self, number: int, clients: np.ndarray) -> int:
+    def catching_up(self, number: int, clients: np.ndarray) -> int:
         """How many of these took no part in the round before, and so do not hold the current broadcast."""
         if number == 0:
             return len(clients)
-        before, taken = self._cohort(number - 1)
+        before, taken = self.cohort(number - 1)
         return int(np.sum(~np.isin(clients, before[taken])))
 
     def _over(
@@ -241,10 +192,10 @@ class Streamed:
         parts = list(self.layout.at_home(clients, self._block))
         for after, (some, real) in enumerate(parts, start=1):
             mine = self.layout.own(some)
-            fed = self._feed.of(mine, rows == "all") if reads else self._feed.nothing(mine)
-            found = function(fed, self._states(some, real, fed))
+            fed = self.feed.of(mine, rows == "all") if reads else self.feed.without_rows(mine)
+            found = function(fed, self.states_of(some, real, fed))
             if reads and after < len(parts):
-                self._feed.begin(self.layout.own(parts[after][0]), rows == "all")
+                self.feed.begin(self.layout.own(parts[after][0]), rows == "all")
             yield some, real, found
 
     def _joined(self, clients: np.ndarray, function: Callable[[Fed, State], Any], rows: Reads) -> Any:
@@ -264,26 +215,136 @@ class Streamed:
                 mine, count = jax.tree.map(self.layout.local, values), int(np.sum(real))
                 yield hosts.sent(jax.tree.map(lambda leaf, count=count: leaf[:count], mine), host)
 
-    def _states(self, clients: np.ndarray, taken: np.ndarray, fed: Fed) -> State:
+    def states_of(self, clients: np.ndarray, taken: np.ndarray, fed: Fed) -> State:
         """These clients' states on the devices, prepared if they are needed for the first time."""
         new = taken & ~self._rows.known(clients)
         if self.programs.method.prepare is not None and hosts.gathered(np.array(self.layout.own(new).any())).any():
             states = self.programs.prepare(fed.clients, self._read(clients), fed.data)
-            self._keep(clients, new, states)
+            self.write_back(clients, new, states)
         return self._read(clients)
 
     def _read(self, clients: np.ndarray) -> State:
         return jax.tree.map(self.programs.placed, self._rows.take(self.layout.own(clients).reshape(-1)))
 
-    def _keep(self, clients: np.ndarray, chosen: np.ndarray, states: State) -> None:
+    def write_back(self, clients: np.ndarray, chosen: np.ndarray, states: State) -> None:
         """Write the states of the chosen ones of these clients back."""
         places = np.flatnonzero(self.layout.own(chosen))
         once, first = np.unique(self.layout.own(clients).reshape(-1)[places], return_index=True)
         self._rows.put(once, jax.tree.map(lambda leaf: self.layout.local(leaf)[places[first]], states))
 
-    def _placed(self, values: np.ndarray) -> jax.Array:
+    def place(self, values: np.ndarray) -> jax.Array:
         """(devices, slots) on the devices."""
         return self.programs.placed(self.layout.own(values).reshape(-1))
+
+
+class WaveCohort(NamedTuple):
+    """Who takes part, as (devices, slots), and the waves of slots in which they pass through the devices."""
+
+    clients: np.ndarray
+    taken: np.ndarray
+    waves: list[slice]
+
+
+class WaveWork(NamedTuple):
+    """After the local work: the devices' sums, and of every slot what its client did."""
+
+    sums: Sums
+    good: np.ndarray
+    silent: np.ndarray
+    bits: np.ndarray
+    emphasis: np.ndarray
+
+
+class WaveUpdate(NamedTuple):
+    """After the server's step."""
+
+    worked: WaveWork
+    uploads: int
+    steps: int
+    emphasis: float
+    catching_up: int = 0
+
+
+@dataclass
+class WaveRound:
+    """The parts of a round whose clients' states are outside the devices."""
+
+    states: Streamed
+    number: int
+
+    def __post_init__(self) -> None:
+        self.programs, self.layout = self.states.programs, self.states.layout
+        self._upcoming: Iterator[np.ndarray | None] = iter(())
+        self._rows: Fed | None = None
+
+    @property
+    def absorbs(self) -> bool:
+        return self.programs.method.absorb is not None
+
+    def cohort(self) -> WaveCohort:
+        clients, taken = self.states.cohort(self.number)
+        waves = self.states.waves(taken)
+        after = [clients[:, wave] for wave in waves[1:]]
+        if self.absorbs and len(waves) > 1:
+            after += [clients[:, wave] for wave in waves]
+        self._upcoming = iter([*after, self.states.first_wave(self.number + 1)])
+        return WaveCohort(clients, taken, waves)
+
+    def local(self, cohort: WaveCohort) -> WaveWork:
+        states, (clients, taken, waves) = self.states, cohort
+        good, silent = np.zeros_like(taken), np.zeros_like(taken)
+        bits, emphasis = np.zeros(taken.shape, np.uint64), np.zeros(taken.shape)
+        sums = self.programs.no_uploads(states.server, states.start)
+
+        def write_back(wave: slice, new: State, slots: Slots) -> None:
+            states.write_back(clients[:, wave], taken[:, wave], new)
+            for values, part in zip((good, silent, bits, emphasis), slots, strict=True):
+                mine = self.layout.own(values)[:, wave]
+                mine[:] = self.layout.local(part).reshape(mine.shape)
+
+        before = None
+        for wave in waves:
+            rows = self._rows = states.feed.of(self.layout.own(clients[:, wave]))
+            lent = states.states_of(clients[:, wave], taken[:, wave], rows)  # read while the wave before is computed
+            here = states.place(taken[:, wave])
+            sums, lent, slots = self.programs.local(
+                states.server, self.number, rows.clients, here, lent, sums, rows.data
+            )
+            states.begin(next(self._upcoming), clients[:, wave])
+            if before is not None:
+                write_back(*before)
+            before = wave, lent, slots
+        if before is not None:
+            write_back(*before)
+        return WaveWork(sums, *map(states.everybodys, (good, silent, bits, emphasis)))
+
+    def update(self, cohort: WaveCohort, worked: WaveWork) -> WaveUpdate:
+        server, uploads, steps, emphasis = self.programs.update(self.states.server, worked.sums, self.number)
+        self.states.server = server
+        return WaveUpdate(worked, int(uploads), int(steps), float(emphasis))
+
+    def absorb(self, cohort: WaveCohort, updated: WaveUpdate) -> WaveUpdate:
+        states, (clients, taken, waves), worked = self.states, cohort, updated.worked
+        for wave in waves:
+            rows = self._rows
+            if rows is None or len(waves) > 1:
+                rows = states.feed.of(self.layout.own(clients[:, wave]))
+                states.begin(next(self._upcoming), clients[:, wave])
+            lent = states.states_of(clients[:, wave], taken[:, wave], rows)
+            good = states.place(worked.good[:, wave])
+            new = self.programs.absorb(states.server, self.number, rows.clients, good, lent, rows.data)
+            states.write_back(clients[:, wave], worked.good[:, wave], new)
+        sent = taken & ~worked.silent
+        return updated._replace(catching_up=states.catching_up(self.number, clients[sent]))
+
+    def close(self, cohort: WaveCohort, updated: WaveUpdate) -> Counts:
+        states, (clients, taken, _), worked = self.states, cohort, updated.worked
+        for client in clients[taken & ~worked.good].tolist():
+            states.excluded[client] = states.excluded.get(client, 0) + 1
+        np.add.at(states.shares, clients[worked.good], worked.emphasis[worked.good] / (updated.emphasis or 1.0))
+        sent = taken & ~worked.silent
+        empty = updated.uploads == 0 and bool(taken.any())
+        return Counts(int(sent.sum()), updated.catching_up, updated.steps, int(worked.bits.sum()), int(empty))
 
 
 def _slices(length: int, size: int) -> Iterator[slice]:

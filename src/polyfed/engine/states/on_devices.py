@@ -26,7 +26,7 @@ class Counts(NamedTuple):
     """What happened in a stretch of rounds: a `Tally` of all devices, as plain numbers."""
 
     participants: int
-    newcomers: int
+    catching_up: int
     iterations: int
     bits: int
     empty: int
@@ -161,7 +161,7 @@ class Resident:
     def state(self, client: int) -> State:
         if self.layout.hosts == 1:
             return jax.tree.map(lambda leaf: leaf[client], self._carry.clients)
-        owner, place = divmod(client, self.layout.host_rows)
+        owner, place = divmod(client, self.layout.host_clients)
         return hosts.sent(jax.tree.map(lambda leaf: self.layout.local(leaf)[place], self._carry.clients), owner)
 
     def personal(self, clients: np.ndarray) -> Iterator[Tree]:
@@ -193,7 +193,9 @@ class Resident:
     def _real(self) -> np.ndarray:
         """Which of everybody's (devices, slots) do not only fill up the devices."""
         layout = self.layout
-        return (np.arange(layout.devices * layout.rows) < layout.population).reshape(layout.devices, layout.rows)
+        return (np.arange(layout.devices * layout.clients_each) < layout.population).reshape(
+            layout.devices, layout.clients_each
+        )
 
     def _of(self, clients: np.ndarray) -> tuple[jax.Array, State, np.ndarray]:
         """Clients and their states on the devices, and which of the (devices, slots) do not only fill up."""
@@ -227,5 +229,5 @@ class Resident:
 
     def _stacked(self, start: State) -> State:
         """One copy of the state for each client of this process, and a few to fill up the devices."""
-        rows = self.layout.host_rows
+        rows = self.layout.host_clients
         return jax.tree.map(lambda leaf: np.broadcast_to(leaf, (rows, *np.shape(leaf))), start)
