@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from polyfed import algorithms
+from polyfed.engine.simulation import Simulation
 from polyfed.papers.plsgd.runs import Seeds, constants, noisy_quadratics
 from polyfed.problem.batch_constants import gradient_variances
 
@@ -33,11 +34,10 @@ def test_a_seed_gives_the_run_of_a_simulation_with_that_seed() -> None:
     problem = noisy_quadratics(SPECTRA, OPTIMA, noise=0.7)
     work = {"lr": 0.1, "local_steps": 3, "batch": 1, "replace": True}
     for method in (algorithms.PLSGD(**work), algorithms.FedAvg(**work), algorithms.Local(**work)):
-        runs = Seeds(problem, method)
-        runs.distances(OPTIMA, [0, 1], [2])
-        first, second = runs.distances(OPTIMA, [7], [1, 4])[0]
-        fresh = Seeds(problem, method)
-        fresh.run(7, [4], lambda: None)
-        models = np.concatenate(list(fresh.simulation.personal_blocks()))
-        assert second == pytest.approx(np.mean(np.sum((models - OPTIMA) ** 2, axis=1)), rel=1e-14)
+        first, second = Seeds(problem, method).distances(OPTIMA, [0, 7], [1, 4])[1]
+        alone = Simulation(problem, method, seed=7, dtype="float64", init="zeros", devices=1)
+        alone.prepare()
+        alone.advance(4)
+        models = np.concatenate(list(alone.personal_blocks()))
+        assert second == pytest.approx(np.mean(np.sum((models - OPTIMA) ** 2, axis=1)), rel=1e-13)
         assert first != second

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TypedDict, TypeVar
 
 import jax.numpy as jnp
 import numpy as np
 
-from polyfed.algorithms.contract import Algorithm
+from polyfed.algorithms.contract import Algorithm, global_model
+from polyfed.algorithms.plsgd import PlsgdState
 from polyfed.data import Federation
 from polyfed.engine.simulation import Simulation
+from polyfed.engine.sweep import Sweep, batches
 from polyfed.problem.problem import Problem
 from polyfed.theory import Federated
 
@@ -76,39 +78,43 @@ def constants(
 
 
 class Seeds:
-    """One simulation, run from its start under one seed after the other. A new one for each seed would be slow."""
+    """A method on quadratics under many seeds, as sweeps: many runs are one program."""
 
     def __init__(self, problem: Problem, method: Algorithm) -> None:
-        with warnings.catch_warnings(action="ignore"):  # some stepsizes are too large on purpose
-            self.simulation = Simulation(problem, method, dtype="float64", init="zeros", devices=1)
-        self.simulation.prepare()
-        self._start, self._counters = self.simulation.state(), self.simulation.counters
+        self.problem, self.method = problem, method
 
     def distances(self, optima: Matrix, seeds: Iterable[int], rounds: Sequence[int]) -> Matrix:
         """Mean squared distance of the deployed models from the optima: (seeds, rounds)."""
-        return np.array([self.run(seed, rounds, lambda: self.distance(optima)) for seed in seeds])
+        models = self.models(seeds, rounds)
+        return np.mean(np.sum((models - optima) ** 2, axis=3), axis=2)
 
-    def run(self, seed: int, rounds: Sequence[int], look: Callable[[], T]) -> list[T]:
-        """What `look` sees after each number of rounds."""
-        simulation, seen = self.simulation, []
-        placed = simulation.programs.everywhere(np.uint32(seed))
-        simulation.programs.data = simulation.programs.data._replace(seed=placed)
-        simulation.restore(self._start, self._counters, 0.0)
+    def models(self, seeds: Iterable[int], rounds: Sequence[int]) -> Matrix:
+        """The deployed models after each number of rounds: (seeds, rounds, clients, parameters)."""
+        with warnings.catch_warnings(action="ignore"):  # some stepsizes are too large on purpose
+            simulations = [
+                Simulation(self.problem, self.method, seed=seed, dtype="float64", init="zeros", devices=1)
+                for seed in seeds
+            ]
+        parts = [self._together([simulations[place] for place in places], rounds) for places in batches(simulations)]
+        return np.concatenate(parts)
+
+    def _together(self, simulations: list[Simulation], rounds: Sequence[int]) -> Matrix:
+        sweep, seen = Sweep(simulations), []
+        sweep.prepare()
         for count in np.diff(rounds, prepend=0):
             if count:
-                simulation.advance(int(count))
-            seen.append(look())
-        return seen
+                sweep.advance(int(count))
+            seen.append(self._deployed(sweep))
+        return np.stack(seen, axis=1)
 
-    def distance(self, optima: Matrix) -> float:
-        return float(np.mean(np.sum((self.deployed() - optima) ** 2, axis=1)))
-
-    def deployed(self) -> Matrix:
-        """Every client's model, read from the state: that is quicker than asking the method."""
-        server, state = self.simulation.global_params, self.simulation.client_state
-        if server is None:
-            return state
-        return server + state.own["model"] if hasattr(state, "own") else server[None]
+    def _deployed(self, sweep: Sweep) -> Matrix:
+        """Every client's model of every run, read from the states: that is quicker than asking the method."""
+        shared, states, clients = global_model(sweep.servers), sweep.states, len(self.problem)
+        if shared is None:
+            return states[:, :clients]
+        if isinstance(states, PlsgdState):
+            return shared[:, None] + states.own["model"][:, :clients]
+        return np.broadcast_to(shared[:, None], (len(shared), clients, shared.shape[-1]))
 
 
 def interval(values: Matrix) -> Matrix:

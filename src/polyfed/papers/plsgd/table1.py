@@ -181,7 +181,7 @@ def _window_claim(fed: QuadraticFederation, seeds: int) -> Claim:
     lr, beta = float(theory.plsgd_window_stepsize(c)), float(np.sqrt(fed.M))
     problem = noisy_quadratics(np.array([fed.spectrum] * fed.M), fed.optima, fed.noise)
     runs = Seeds(problem, algorithms.PLSGD(lr=lr, alpha=1.0, beta=beta, local_steps=fed.K, **ONE_ROW))
-    errors = np.array([runs.run(seed, [R], lambda: runs.deployed() - fed.optima)[0] for seed in range(seeds)])
+    errors = runs.models(range(seeds), [R])[:, 0] - fed.optima
     flat = int(np.argmin(fed.spectrum))
     left = float(np.mean(errors[..., flat] ** 2) / np.mean(fed.optima[:, flat] ** 2))
     distance, bound = float(np.mean(np.sum(errors**2, axis=2))), float(theory.plsgd_window_bound(c))
