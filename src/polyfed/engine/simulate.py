@@ -195,7 +195,7 @@ def simulate_all(
     loop = _Loop(rounds, eval_every, checkpoint_every, progress, keep_finished)
     results: dict[int, Result] = {}
     with _interruptible() as interrupted:
-        for places in batches([run.simulation for run in runs]):
+        for places in batches([run.simulation for run in runs], [plan.finetune for plan in planned]):
             loop.drive([runs[place] for place in places], interrupted)
             for run in (runs[place] for place in places):
                 if run.diverged:

@@ -164,14 +164,17 @@ class Sweep:
         return jax.tree.map(lambda leaf: self.first.layout.placed(np.array(leaf), spec), tree)
 
 
-def batches(simulations: Sequence[Simulation]) -> list[list[int]]:
+def batches(simulations: Sequence[Simulation], finetune: Sequence[FineTune | None] | None = None) -> list[list[int]]:
     """Which of these go together: places of runs of one shape, as many at a time as are worth it.
 
-    A run that is alone in its batch is run by itself.
+    A run that is alone in its batch is run by itself. `finetune`: how each is fine-tuned for its evaluations; only the
+    stepsizes of that may differ.
     """
     shapes: dict[Hashable, list[int]] = {}
-    for place, simulation in enumerate(simulations):
-        shapes.setdefault(_shape(simulation) or place, []).append(place)
+    for place, (simulation, tune) in enumerate(zip(simulations, finetune or [None] * len(simulations), strict=True)):
+        shape = _shape(simulation)
+        work = None if tune is None else replace(tune, lr=0.0)
+        shapes.setdefault(place if shape is None else (shape, work), []).append(place)
     found: list[list[int]] = []
     for places in shapes.values():
         parts = math.ceil(len(places) / most_runs(simulations[places[0]]))

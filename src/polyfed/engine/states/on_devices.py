@@ -17,6 +17,7 @@ from polyfed.engine.checkpoint.checkpoint import Snapshot
 from polyfed.engine.measure import FineTune
 from polyfed.engine.programs import Programs
 from polyfed.engine.round.records import Carry, Tally
+from polyfed.problem.problem import precision
 
 SENT_BYTES = 64 << 20
 """The most that one exchange of clients' states between processes takes."""
@@ -105,7 +106,9 @@ class Resident:
         """All that the rounds read and write, on the devices: brought there when they are first needed."""
         if self._device is None:
             assert self._host is not None
-            self._device = self._placed(self._host.server, self._host.clients, np.asarray(self._host.excluded))
+            wide = any(leaf.dtype == np.float64 for leaf in jax.tree.leaves(self._host.tally))
+            with precision("float64" if wide else "float32"):  # that of the run, whoever asks
+                self._device = self._placed(self._host.server, self._host.clients, np.asarray(self._host.excluded))
             self._host = None
         return self._device
 
