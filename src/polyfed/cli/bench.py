@@ -176,10 +176,11 @@ def bench_scale_command(
         times = (f"{1000 * row['round_seconds']:.3g}", f"{row['ratio']:.3f}")
         table.add_row(f"{row['clients']:,}", *times, peak, f"{row['seen']:,}", store, saved)
     out.print(table)
-    for row in lines:
-        line = f"{row['axis']}: {1000 * row['fixed_seconds']:.3g} ms + {1e6 * row['slope']:.3g} us x {row['axis']}"
-        knee = "" if row["knee"] is None else f", knee at {row['knee']:,.3g}"
-        out.print(f"{line}{knee}; at most {row['off_the_line']:.0%} off the line", highlight=False)
+    for growth in grown:
+        fixed, slope = growth.line()
+        line = f"{growth.axis}: {1000 * fixed:.3g} ms + {1e6 * slope:.3g} us x {growth.axis}"
+        knee = "" if growth.knee is None else f", knee at {growth.knee:,.3g}"
+        out.print(f"{line}{knee}; at most {growth.off:.0%} off the line", highlight=False)
     for row in stores:
         used, states = (row[name] / 2**30 for name in ("peak_memory_bytes", "state_bytes"))
         what = f"{row['clients']} CNNs of {row['parameters']:,} parameters, store {row['store']}"

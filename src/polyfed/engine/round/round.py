@@ -375,8 +375,9 @@ class OnDevices:
 
     def update(self, seats: Seats, worked: Worked) -> Updated:
         moment = (self.data.seed, self.number)
-        server, *counts = self.round.update(self.method, self.carry.server, worked.sums, moment)
-        return Updated(server, worked.states, worked.slots, *counts, jnp.zeros((), jnp.int32))
+        server, uploads, steps, emphasis = self.round.update(self.method, self.carry.server, worked.sums, moment)
+        nobody = jnp.zeros((), jnp.int32)
+        return Updated(server, worked.states, worked.slots, uploads, steps, emphasis, nobody)
 
     def absorb(self, seats: Seats, updated: Updated) -> Updated:
         round, slots = self.round, updated.slots

@@ -92,7 +92,7 @@ class Resident:
     def __init__(self, programs: Programs, server: Server, start: State) -> None:
         self.programs, self.layout = programs, programs.layout
         self._start = start
-        excluded = np.zeros(self.layout.population, np.int32)
+        excluded: Tree = np.zeros(self.layout.population, np.int32)
         self.shares = np.zeros(self.layout.population)
         everyone = np.arange(self.layout.here.start, self.layout.here.stop, dtype=np.int32)
         self._everyone_here = np.minimum(everyone, self.layout.population - 1)

@@ -113,7 +113,7 @@ class Seeds:
         if shared is None:
             return states[:, :clients]
         if isinstance(states, PlsgdState):
-            return shared[:, None] + states.own["model"][:, :clients]
+            return shared[:, None] + np.asarray(states.own["model"])[:, :clients]
         return np.broadcast_to(shared[:, None], (len(shared), clients, shared.shape[-1]))
 
 
