@@ -176,11 +176,11 @@ def bench_scale_command(
         times = (f"{1000 * row['round_seconds']:.3g}", f"{row['ratio']:.3f}")
         table.add_row(f"{row['clients']:,}", *times, peak, f"{row['seen']:,}", store, saved)
     out.print(table)
-    for growth in grown:
-        fixed, slope = growth.line()
-        line = f"{growth.axis}: {1000 * fixed:.3g} ms + {1e6 * slope:.3g} us x {growth.axis}"
-        knee = "" if growth.knee is None else f", knee at {growth.knee:,.3g}"
-        out.print(f"{line}{knee}; at most {growth.off:.0%} off the line", highlight=False)
+    for curve in grown:
+        fixed, slope = curve.line()
+        line = f"{curve.axis}: {1000 * fixed:.3g} ms + {1e6 * slope:.3g} us x {curve.axis}"
+        knee = "" if curve.knee is None else f", knee at {curve.knee:,.3g}"
+        out.print(f"{line}{knee}; at most {curve.off:.0%} off the line", highlight=False)
     for row in stores:
         used, states = (row[name] / 2**30 for name in ("peak_memory_bytes", "state_bytes"))
         what = f"{row['clients']} CNNs of {row['parameters']:,} parameters, store {row['store']}"
