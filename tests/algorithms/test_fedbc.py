@@ -11,10 +11,9 @@ import pytest
 
 import polyfed as pf
 from polyfed.engine.simulation import Simulation
-from tests.algorithms import reference_fedbc as reference
-from tests.algorithms.reference import Client, clients_of
-from tests.algorithms.reference_personal import loss
-from tests.algorithms.test_apfl import INIT, SEED, START, cohort, matrix
+from tests.algorithms.comparison import SEED, START, cohort, matrix, trained
+from tests.algorithms.references.fedbc import constrained, fedbc
+from tests.algorithms.references.shared import Client, clients_of
 
 A = pf.algorithms
 ROUNDS, STEPS = 4, 3
@@ -24,11 +23,7 @@ FULL: dict[str, Any] = {**WORK, "batch": "full"}
 
 
 def run(problem, method, rounds=ROUNDS, **options) -> Simulation:
-    """Some rounds, without measuring anything."""
-    simulation = Simulation(problem, method, **{"seed": SEED, "init": INIT, "dtype": "float64", **options})
-    simulation.prepare()
-    simulation.advance(rounds)
-    return simulation
+    return trained(problem, method, rounds, **options)
 
 
 def one(params, i: int):
@@ -55,7 +50,7 @@ def test_fedbc_is_algorithms_1_and_2(problem, start, grow, batch, participation)
         **{**WORK, "batch": batch}, tolerance=TOLERANCE, grow=grow, dual_lr=0.2, multiplier=0.1, start=start
     )
     found = run(problem, method, participation=participation)
-    expected = reference.fedbc(
+    expected = fedbc(
         problem,
         ROUNDS,
         STEPS,
@@ -82,7 +77,7 @@ def test_fedbc_is_algorithms_1_and_2(problem, start, grow, batch, participation)
 def test_any_optax_optimiser_takes_the_local_steps_and_begins_anew_in_each_round(problem) -> None:
     method = A.FedBC(**WORK, tolerance=TOLERANCE, dual_lr=0.2, optimizer=optax.sgd(0.3, momentum=0.5))
     everybody = cohort(1.0, problem)
-    expected = reference.fedbc(
+    expected = fedbc(
         problem,
         ROUNDS,
         STEPS,
@@ -102,7 +97,7 @@ def test_perfedbc_is_algorithm_3(problem, deploy) -> None:
     work = {**WORK, "inner_lr": 0.2, "inner_steps": 2}
     method = A.PerFedBC(**work, tolerance=TOLERANCE, dual_lr=0.2, multiplier=0.3, deploy=deploy)
     with jax.enable_x64(True):
-        expected = reference.fedbc(
+        expected = fedbc(
             problem,
             ROUNDS,
             STEPS,
@@ -131,7 +126,7 @@ def test_with_exact_local_solves_the_fixed_point_satisfies_the_kkt_conditions(st
     """Against a solution found another way: trust-region steps by bisection, and descent on z."""
     problem, H, c = quadratic_problem()
     tolerance = np.array([0.3, 0.6, 0.2, 30.0, 0.5])  # the fourth constraint is slack
-    z, x, lam = reference.constrained(H, c, tolerance)
+    z, x, lam = constrained(H, c, tolerance)
     method = A.FedBC(
         lr=0.3, local_steps=150, batch="full", tolerance=tolerance.tolist(), grow=False, dual_lr=0.2, multiplier=0.5,
         start=start,
@@ -317,6 +312,6 @@ def test_the_published_protocol_adapts_on_test_rows_only_where_it_is_asked_for(p
     f = Client(x, y, 3, problem.l2)
     own = one(leaking.client_state.own, 1)
     adapted = own - 0.7 * f.grad(own)
-    assert losses[1] == pytest.approx(loss(f, adapted) - 0.5 * problem.l2 * np.sum(adapted**2), abs=1e-10)
+    assert losses[1] == pytest.approx(f.loss(adapted) - 0.5 * problem.l2 * np.sum(adapted**2), abs=1e-10)
     with pytest.raises(pf.PolyfedError, match="adapt_on_test needs test rows of every client"):
         Simulation(quadratic_problem()[0], method, adapt_on_test=True)

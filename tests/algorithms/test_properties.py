@@ -16,26 +16,17 @@ from polyfed.bench.compilations import compilations
 from polyfed.engine.participation import sampling
 from polyfed.engine.simulation import Simulation
 from polyfed.problem.problem import precision
-from tests.conftest import SMALL, unequal_clients
+from tests.conftest import KINDS, each_method, small_method, unequal_clients
 
 ROUNDS = 4
-KINDS = ("apfl", "diana", "fedavg", "fedbc", "pfedme", "plsgd", "scafflix", "scaffold")
-"""One of each shape: with a state and without, prepared, compressed, absorbing, with a state at the server."""
 
 
-def alone(name: str):
-    """A parameter whose tests all run in one worker, where they find the programs that the first of them compiled."""
-    return pytest.param(name, marks=pytest.mark.xdist_group(name))
-
-
-@pytest.fixture(params=[alone(name) for name in [*sorted(REGISTRY), "flix, one gradient"]])
+@pytest.fixture(params=each_method([*sorted(REGISTRY), "flix, one gradient"]))
 def method(request):
     """Each registered algorithm, with little local work."""
     if request.param == "flix, one gradient":
         return pf.algorithms.FLIX(batch=4, lr=0.1, plm_epochs=2)
-    cls = REGISTRY[request.param]
-    names = {field.name for field in dataclasses.fields(cls)}
-    return cls(**{key: value for key, value in SMALL.items() if key in names})
+    return small_method(request.param)
 
 
 def run(problem, method, **options):
@@ -139,7 +130,7 @@ def test_resuming_is_bit_identical(problem, method, tmp_path: Path) -> None:
     assert_same(run(problem, method, rounds=6, participation=3, resume=tmp_path), expected, 0)
 
 
-@pytest.mark.parametrize("method", [alone(name) for name in KINDS], indirect=True)
+@pytest.mark.parametrize("method", each_method(KINDS), indirect=True)
 def test_a_checkpoint_can_be_resumed_on_other_devices_and_from_another_store(problem, method, tmp_path: Path) -> None:
     expected = run(problem, method, participation=3)
     run(problem, method, rounds=2, participation=3, checkpoint=tmp_path, devices=1, chunk=2)

@@ -14,7 +14,7 @@ import pytest
 UNPACK = Path(__file__).resolve().parents[3] / "shared" / "data" / "unpack"
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.realdata
 @pytest.mark.parametrize("name", ["scafflix/fig1", "flix/fig2"])
 def test_a_quick_reproduction_confirms_its_claims(name, tmp_path):
