@@ -41,13 +41,12 @@ def test_ditto_is_fedavg_beside_training_alone_where_nothing_pulls(problem) -> N
 
 
 @pytest.mark.parametrize(
-    ("method", "message"),
+    ("name", "options", "message"),
     [
-        (A.Ditto(penalty=float("nan")), "ditto: penalty must be at least 0"),
-        (A.Ditto(personal_steps=0), "ditto: personal_steps must be a whole number, at least 1"),
+        ("ditto", {"penalty": float("nan")}, "ditto: penalty must be at least 0"),
+        ("ditto", {"personal_steps": 0}, "ditto: personal_steps must be a whole number, at least 1"),
     ],
-    ids=lambda value: value.name if isinstance(value, A.Algorithm) else None,
 )
-def test_bad_input_is_refused_by_name(problem, method, message) -> None:
+def test_bad_input_is_refused_by_name(problem, name, options, message) -> None:
     with pytest.raises(pf.PolyfedError, match=message):
-        Simulation(problem, method)
+        Simulation(problem, A.REGISTRY[name](**options))

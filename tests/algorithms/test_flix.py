@@ -76,7 +76,9 @@ def test_diana_is_algorithm_3_with_the_compressors_own_draws(problem) -> None:
     simulation = Simulation(problem, method, dtype="float64", init="ones", seed=2)
     simulation.prepare()
     own = simulation.client_state.mixture.own["w"]
-    gamma, beta = simulation.method.lr, simulation.method.beta
+    resolved = simulation.method
+    assert isinstance(resolved, A.DIANA)
+    gamma, beta = resolved.lr, resolved.beta
     assert beta == pytest.approx(1 / 3)
     for _ in range(5):
         x, h = simulation.global_params["w"], simulation.client_state.memory["w"]
@@ -93,7 +95,7 @@ def test_diana_is_algorithm_3_with_the_compressors_own_draws(problem) -> None:
 
 
 def test_compressed_messages_count_their_own_bits(problem) -> None:
-    def bits(compressor, method=A.DCGD):
+    def bits(compressor, method: type[A.DCGD] | type[A.DIANA] = A.DCGD) -> float:
         return run(problem, method(alpha=0.5, compressor=compressor), 4).bits_up
 
     assert bits("identity") == 4 * 5 * 3 * 64

@@ -77,6 +77,7 @@ def test_l2gd_without_penalty_is_training_alone_and_with_theory_comes_near_the_o
 def test_l2gd_takes_stepsize_and_probability_from_the_theory(problem) -> None:
     L = problem.constants.smoothness.max()
     method = Simulation(problem, A.L2GD(penalty=0.5)).method
+    assert isinstance(method, A.L2GD)
     assert method.p == pytest.approx(0.5 / (0.5 + L))
     assert method.lr == pytest.approx(1 / (2 * L))
     with pytest.warns(UserWarning, match=r"lr = 5 is above \d.*, the largest that the convergence theorem allows"):
@@ -90,13 +91,12 @@ def test_a_net_needs_the_stepsize_and_probability_of_l2gd(federation) -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "message"),
+    ("name", "options", "message"),
     [
-        (A.L2GD(p=1.0), "l2gd: p must be above 0 and at most"),
-        (A.L2GD(penalty=-1.0), "l2gd: penalty must be at least 0"),
+        ("l2gd", {"p": 1.0}, "l2gd: p must be above 0 and at most"),
+        ("l2gd", {"penalty": -1.0}, "l2gd: penalty must be at least 0"),
     ],
-    ids=lambda value: value.name if isinstance(value, A.Algorithm) else None,
 )
-def test_bad_input_is_refused_by_name(problem, method, message) -> None:
+def test_bad_input_is_refused_by_name(problem, name, options, message) -> None:
     with pytest.raises(pf.PolyfedError, match=message):
-        Simulation(problem, method)
+        Simulation(problem, A.REGISTRY[name](**options))

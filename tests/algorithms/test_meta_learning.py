@@ -78,17 +78,16 @@ def test_reptile_all_the_way_is_fedavg(problem) -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "message"),
+    ("name", "options", "message"),
     [
-        (A.PerFedAvg(variant="second"), "perfedavg: variant must be one of first-order, hessian-free, exact"),
-        (A.PerFedAvg(inner_lr=-0.1), "perfedavg: inner_lr must be at least 0"),
-        (A.PerFedAvg(adapt_steps=0), "perfedavg: adapt_steps must be a whole number, at least 1"),
-        (A.FOMAML(inner_steps=0), "fomaml: inner_steps must be a whole number, at least 1"),
-        (A.FOMAML(batch="all"), "fomaml: batch must be a whole number, at least 1, or 'full'"),
-        (A.Reptile(server_lr=0.0), "reptile: server_lr must be above 0"),
+        ("perfedavg", {"variant": "second"}, "perfedavg: variant must be one of first-order, hessian-free, exact"),
+        ("perfedavg", {"inner_lr": -0.1}, "perfedavg: inner_lr must be at least 0"),
+        ("perfedavg", {"adapt_steps": 0}, "perfedavg: adapt_steps must be a whole number, at least 1"),
+        ("fomaml", {"inner_steps": 0}, "fomaml: inner_steps must be a whole number, at least 1"),
+        ("fomaml", {"batch": "all"}, "fomaml: batch must be a whole number, at least 1, or 'full'"),
+        ("reptile", {"server_lr": 0.0}, "reptile: server_lr must be above 0"),
     ],
-    ids=lambda value: value.name if isinstance(value, A.Algorithm) else None,
 )
-def test_bad_input_is_refused_by_name(problem, method, message) -> None:
+def test_bad_input_is_refused_by_name(problem, name, options, message) -> None:
     with pytest.raises(pf.PolyfedError, match=message):
-        Simulation(problem, method)
+        Simulation(problem, A.REGISTRY[name](**options))

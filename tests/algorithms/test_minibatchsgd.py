@@ -44,12 +44,11 @@ def test_minibatch_sgd_with_full_batches_is_gradient_descent(problem) -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "message"),
+    ("name", "options", "message"),
     [
-        (A.MinibatchSGD(lr=0.0), "minibatchsgd: lr must be above 0"),
+        ("minibatchsgd", {"lr": 0.0}, "minibatchsgd: lr must be above 0"),
     ],
-    ids=lambda value: value.name if isinstance(value, A.Algorithm) else None,
 )
-def test_bad_input_is_refused_by_name(problem, method, message) -> None:
+def test_bad_input_is_refused_by_name(problem, name, options, message) -> None:
     with pytest.raises(pf.PolyfedError, match=message):
-        Simulation(problem, method)
+        Simulation(problem, A.REGISTRY[name](**options))

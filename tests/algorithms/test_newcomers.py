@@ -82,7 +82,7 @@ def test_the_work_can_be_given(problem) -> None:
 
 
 def test_scaffnew_tunes_with_its_smallest_stepsize(problem) -> None:
-    found = joined(problem, A.Scaffnew(lr=np.array([0.3, 0.05, 0.2]), p=0.3))
+    found = joined(problem, A.Scaffnew(lr=[0.3, 0.05, 0.2], p=0.3))
     np.testing.assert_allclose(matrix(found), descent(problem, 0.05, 10), atol=1e-10)
 
 
@@ -111,18 +111,18 @@ def test_pfedme_solves_the_newcomers_proximal_problem(problem) -> None:
 
 @pytest.mark.parametrize("adaptive", ["off", "step", "round"])
 def test_apfl_trains_the_newcomers_model_and_weight_by_equation_17(problem, adaptive) -> None:
-    method = A.APFL(lr=0.3, alpha=np.array([0.2, 0.6]), adaptive=adaptive, batch="full", local_steps=6)
+    method = A.APFL(lr=0.3, alpha=[0.2, 0.6], adaptive=adaptive, batch="full", local_steps=6)
     expected = apfl.newcomer(problem, CLIENT, START, 0.3, 6, 0.4, adaptive != "off")
     np.testing.assert_allclose(matrix(joined(problem, method)), expected, atol=1e-10)
 
 
-@pytest.mark.parametrize("name", ["flix", "dcgd", "diana", "scafflix"])
-def test_mixtures_compute_the_newcomers_local_model_and_mix(problem, name) -> None:
+@pytest.mark.parametrize("cls", [A.FLIX, A.DCGD, A.DIANA, A.Scafflix])
+def test_mixtures_compute_the_newcomers_local_model_and_mix(problem, cls) -> None:
     own = descent(problem, 0.5, 8000)
     assert np.abs(clients_of(problem)[CLIENT].grad(own)).max() < 1e-11
-    method = REGISTRY[name](alpha=0.3)
+    method = cls(alpha=0.3)
     np.testing.assert_allclose(matrix(joined(problem, method)), 0.3 * START + 0.7 * own, atol=1e-8)
-    given = REGISTRY[name](alpha=np.array([0.2, 0.4]), plm_lr=0.5)
+    given = cls(alpha=[0.2, 0.4], plm_lr=0.5)
     tuned = descent(problem, 0.5, 3)
     found = joined(problem, given, work=Batching("full", 3))
     np.testing.assert_allclose(matrix(found), 0.3 * START + 0.7 * tuned, atol=1e-10)

@@ -47,13 +47,12 @@ def test_pfedme_minimises_the_mean_of_the_moreau_envelopes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "message"),
+    ("name", "options", "message"),
     [
-        (A.PFedMe(penalty=0.0), "pfedme: penalty must be above 0"),
-        (A.PFedMe(beta=-1.0), "pfedme: beta must be above 0"),
+        ("pfedme", {"penalty": 0.0}, "pfedme: penalty must be above 0"),
+        ("pfedme", {"beta": -1.0}, "pfedme: beta must be above 0"),
     ],
-    ids=lambda value: value.name if isinstance(value, A.Algorithm) else None,
 )
-def test_bad_input_is_refused_by_name(problem, method, message) -> None:
+def test_bad_input_is_refused_by_name(problem, name, options, message) -> None:
     with pytest.raises(pf.PolyfedError, match=message):
-        Simulation(problem, method)
+        Simulation(problem, A.REGISTRY[name](**options))

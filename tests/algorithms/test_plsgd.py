@@ -22,7 +22,7 @@ STEPS = 4
 WORK: dict[str, Any] = {"lr": 0.3, "local_steps": STEPS, "batch": 4}
 
 
-def algorithm_1(problem, lr, alpha, beta, batch, members, mask=1.0) -> dict[str, Any]:
+def algorithm_1(problem, lr, alpha, beta, batch, members, mask: np.ndarray | float = 1.0) -> dict[str, Any]:
     return plsgd(problem, ROUNDS, lr, alpha, beta, STEPS, batch, members, mask, start=START, seed=SEED)
 
 

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.flatten_util import ravel_pytree
 
 import polyfed as pf
 from polyfed.problem import objective
@@ -54,7 +55,7 @@ def test_the_constants_of_the_other_losses_bound_their_hessians(loss) -> None:
     problem = pf.Problem(fed, pf.models.linear(), loss, l2=0.05)
     with jax.enable_x64(True):
         f = problem.objective(fed.clients[0], "train")
-        params, unravel = jax.flatten_util.ravel_pytree(problem.init("zeros"))
+        params, unravel = ravel_pytree(problem.init("zeros"))
         for point in (params, params + 0.7):
             values = np.linalg.eigvalsh(jax.hessian(lambda w: f.value(unravel(w)))(point))
             assert values[-1] <= problem.constants.smoothness[0] + 1e-12 <= problem.constants.trace_bound[0] + 1e-11
