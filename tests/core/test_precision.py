@@ -16,7 +16,7 @@ import pytest
 import polyfed as pf
 from polyfed.engine.measure import FineTune
 from polyfed.engine.simulation import Simulation
-from polyfed.engine.sweep import Lockstep
+from polyfed.engine.sweep import Sweep
 from polyfed.problem.problem import precision
 from tests.conftest import unequal_clients
 
@@ -136,7 +136,7 @@ def test_what_comes_before_and_after_the_rounds_is_of_32_bits() -> None:
     assert found[0][0].grad_norm.max() <= 1e-4
 
 
-def test_stores_and_lockstep_compute_the_same() -> None:
+def test_stores_and_sweep_compute_the_same() -> None:
     def made(**options: Any) -> Simulation:
         method = pf.algorithms.Scaffold(lr=0.1, local_steps=4, batch=5)
         return Simulation(PROBLEMS["linear"], method, **{"compute": "bfloat16", "store": "device", **options})
@@ -144,14 +144,14 @@ def test_stores_and_lockstep_compute_the_same() -> None:
     exact, here, streamed, first, second = made(compute=None), made(), made(store="host"), made(), made()
     for simulation in (exact, here, streamed):
         simulation.advance(2)
-    lockstep = Lockstep([first, second])
-    lockstep.advance(2)
-    lockstep.settle()
+    sweep = Sweep([first, second])
+    sweep.advance(2)
+    sweep.settle()
     for simulation in (streamed, first, second):
         np.testing.assert_allclose(simulation.global_params["w"], here.global_params["w"], rtol=1e-5, atol=1e-6)
     assert np.abs(here.global_params["w"] - exact.global_params["w"]).max() > 1e-5
     with pytest.raises(pf.PolyfedError, match="must agree in compute: found float32 and bfloat16"):
-        Lockstep([made(compute=None), made()])
+        Sweep([made(compute=None), made()])
 
 
 def test_a_resumed_run_ends_in_the_same_bits_and_only_with_the_same_type(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Runs in lockstep end where they end alone: other seeds, other data, other numbers, one program."""
+"""Runs in sweep end where they end alone: other seeds, other data, other numbers, one program."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import polyfed as pf
 from polyfed.core.errors import PolyfedError
 from polyfed.engine.measure import FineTune
 from polyfed.engine.simulation import Simulation
-from polyfed.engine.sweep import Lockstep, most_runs
+from polyfed.engine.sweep import Sweep, most_runs
 
 RUNS = 3
 
@@ -45,12 +45,12 @@ def test_runs_end_where_they_end_alone(name: str, shared: bool, participation: A
     for simulation in alone:
         simulation.prepare()
         simulation.advance(3)
-    lockstep = Lockstep(together, chunk=2)
-    lockstep.prepare()
+    sweep = Sweep(together, chunk=2)
+    sweep.prepare()
     for rounds in (1, 2):
-        lockstep.advance(rounds)
-    found = lockstep.measure()
-    lockstep.settle()
+        sweep.advance(rounds)
+    found = sweep.measure()
+    sweep.settle()
     for mine, theirs, metrics in zip(alone, together, found, strict=True):
         same(mine.server, theirs.server)
         same(mine.client_state, theirs.client_state)
@@ -62,13 +62,13 @@ def test_runs_end_where_they_end_alone(name: str, shared: bool, participation: A
 
 def test_each_run_is_fine_tuned_with_its_own_stepsize() -> None:
     runs = simulations(lambda k: pf.algorithms.FedAvg(lr=0.1), True, 1.0)
-    lockstep = Lockstep(runs)
+    sweep = Sweep(runs)
     tunes = [FineTune(2, 0.1 * (k + 1)) for k in range(RUNS)]
-    found = lockstep.measure(tunes)
+    found = sweep.measure(tunes)
     for simulation, tune, metrics in zip(runs, tunes, found, strict=True):
         same(simulation.measure(tune), metrics)
     with pytest.raises(PolyfedError, match="fine-tuning"):
-        lockstep.measure([FineTune(2), FineTune(3), FineTune(2)])
+        sweep.measure([FineTune(2), FineTune(3), FineTune(2)])
 
 
 @pytest.mark.parametrize(
@@ -84,11 +84,11 @@ def test_runs_of_another_shape_are_refused(make: Any, participation: Any, what: 
         for k in range(2)
     ]
     with pytest.raises(PolyfedError, match=f"agree in {what}"):
-        Lockstep(runs)
+        Sweep(runs)
 
 
 def test_a_cpu_takes_as_many_runs_as_its_caches_hold() -> None:
-    assert most_runs(simulations(METHODS["apfl"], True, 1.0)[0]) == 16
+    assert most_runs(simulations(METHODS["apfl"], True, 1.0)[0]) == 32
     wide = pf.Problem(PROBLEMS[0].federation, pf.models.mlp([20_000]), "softmax")
     assert most_runs(Simulation(wide, pf.algorithms.FedAvg())) == 1
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import polyfed as pf
+from polyfed.compress import RandK
 from polyfed.studies.config import make_config, read_config
 
 GOOD = {
@@ -65,7 +66,7 @@ def test_mixing_weights_and_compressors_come_from_toml() -> None:
     assert isinstance(method, pf.algorithms.DIANA)
     resolved = method.resolve(config.problem)
     assert np.asarray(resolved.alpha).tolist() == [0.1, 0.2, 0.3, 1.0]
-    assert resolved.compressor == pf.compress.RandK(5)
+    assert resolved.compressor == RandK(5)
     assert make_config(config.resolved(config.methods[0])).methods == config.methods
 
 

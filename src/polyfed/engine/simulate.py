@@ -9,7 +9,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import is_dataclass
+from dataclasses import dataclass, field, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from polyfed.engine.privacy.mechanism import Privacy
 from polyfed.engine.result import Result
 from polyfed.engine.simulation import COUNTERS, Metrics, Simulation
 from polyfed.engine.states.in_waves import Store
+from polyfed.engine.sweep import Sweep, batches
 from polyfed.problem.problem import DType, Init, Problem
 from polyfed.problem.reference import Distance
 
@@ -34,8 +35,10 @@ log = logging.getLogger("polyfed")
 PACE = 0.5
 """The seconds that one call of the compiled rounds should take, so that progress shows and Ctrl-C is heard."""
 
-Progress = Callable[[Simulation, dict[str, Any] | None], None]
+RoundProgress = Callable[[Simulation, dict[str, Any] | None], None]
 """Called after every stretch of rounds, with the history's new row where there is one."""
+SweepProgress = Callable[[int, Simulation, dict[str, Any] | None], None]
+"""The same for one of several runs, with its place among them."""
 
 
 def simulate(
@@ -59,7 +62,7 @@ def simulate(
     finetune: FineTune | None = None,
     adapt_on_test: bool = False,
     privacy: Privacy | None = None,
-    progress: Progress | None = None,
+    progress: RoundProgress | None = None,
 ) -> Result:
     """Train `algorithm` on `problem` for some rounds, every client in this process, or spread over all of them.
 
@@ -80,95 +83,239 @@ def simulate(
     all would take too long; every figure is then one of that sample. Training does not change.
     `devices`, `chunk`, `store`: no result changes by them beyond rounding.
     """
+    run = PlannedRun(
+        problem,
+        algorithm,
+        seed=seed,
+        finetune=finetune,
+        resume=None if resume is None else Path(resume),
+        checkpoint=None if checkpoint is None else Path(checkpoint),
+    )
+    [result] = simulate_all(
+        [run],
+        rounds=rounds,
+        participation=participation,
+        init=init,
+        eval_every=eval_every,
+        dtype=dtype,
+        compute=compute,
+        checkpoint_every=checkpoint_every,
+        devices=devices,
+        chunk=chunk,
+        store=store,
+        eval_clients=eval_clients,
+        adapt_on_test=adapt_on_test,
+        privacy=privacy,
+        progress=None if progress is None else lambda _, simulation, row: progress(simulation, row),
+    )
+    return result
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """One of the runs that are simulated together; the fields are arguments of `simulate`."""
+
+    problem: Problem
+    algorithm: Algorithm
+    seed: int = 0
+    finetune: FineTune | None = None
+    resume: Path | None = None
+    checkpoint: Path | None = None
+
+
+def simulate_all(
+    planned: Sequence[PlannedRun],
+    *,
+    rounds: int,
+    participation: Any = 1.0,
+    init: Init = None,
+    eval_every: int = 1,
+    dtype: DType = "float32",
+    compute: Compute | None = None,
+    checkpoint_every: int | None = None,
+    devices: int | Sequence[Any] | None = None,
+    chunk: int | None = None,
+    store: Store = "auto",
+    eval_clients: int | None = None,
+    adapt_on_test: bool = False,
+    privacy: Privacy | None = None,
+    progress: SweepProgress | None = None,
+    finished: Callable[[int, Result], None] | None = None,
+    keep_finished: bool = True,
+) -> list[Result]:
+    """What `simulate` gives for each of these runs, to the same numbers but for rounding.
+
+    Runs of one shape (they differ in seeds, real-valued hyper-parameters and rows alone) are one program, a `Sweep`;
+    others are run one after another. Ctrl-C ends all of them; those that had not begun are at round 0.
+    `finished` is called with the place and the result of every run that came to its end, as soon as it did.
+    `keep_finished`: write the last checkpoint of such a run, too, and not only of one that is interrupted.
+    """
     for name, value in (("rounds", rounds), ("eval_every", eval_every), ("checkpoint_every", checkpoint_every)):
         low = 0 if name == "rounds" else 1
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < low):
             raise PolyfedError(f"{name} must be a whole number, at least {low}, found {value!r}")
-    simulation = Simulation(
-        problem,
-        algorithm,
-        participation=participation,
-        seed=seed,
-        init=init,
-        dtype=dtype,
-        compute=compute,
-        devices=devices,
-        chunk=chunk,
-        adapt_on_test=adapt_on_test,
-        store=store,
-        eval_clients=eval_clients,
-        privacy=privacy,
-        folder=None if checkpoint is None else Path(checkpoint),
-    )
-    identity = (
-        run_identity(problem, simulation.method, participation, seed, init, dtype, simulation.compute)
-        if resume or checkpoint or simulation.layout.hosts > 1
-        else {}
-    )
-    if identity and adapt_on_test:
-        identity["adapt_on_test"] = True
-    if identity and eval_clients is not None:
-        identity["eval_clients"] = eval_clients
-    if identity and privacy is not None:
-        identity["privacy"] = _plain(privacy)
-    hosts.refuse_different(
-        identity | {"rounds": rounds, "eval_every": eval_every, "checkpoint_every": checkpoint_every}
-    )
-    rows = (
-        checkpoints.kept_rows(_resumed(simulation, Path(resume), identity), eval_every, rounds)
-        if resume is not None
-        else []
-    )
-    if simulation.round > rounds:
-        raise PolyfedError(f"{resume}: this checkpoint is of round {simulation.round}, beyond the {rounds} asked for")
+    runs: list[_Run] = []
+    for place, plan in enumerate(planned):
+        simulation = Simulation(
+            plan.problem,
+            plan.algorithm,
+            participation=participation,
+            seed=plan.seed,
+            init=init,
+            dtype=dtype,
+            compute=compute,
+            devices=devices,
+            chunk=chunk,
+            adapt_on_test=adapt_on_test,
+            store=store,
+            eval_clients=eval_clients,
+            privacy=privacy,
+            folder=plan.checkpoint,
+        )
+        identity: dict[str, Any] = {}
+        if plan.resume or plan.checkpoint or simulation.layout.hosts > 1:
+            identity = run_identity(
+                plan.problem, simulation.method, participation, plan.seed, init, dtype, simulation.compute
+            )
+            extra = {"adapt_on_test": adapt_on_test or None, "eval_clients": eval_clients}
+            extra["privacy"] = None if privacy is None else _plain(privacy)
+            identity |= {name: value for name, value in extra.items() if value is not None}
+        every = {"rounds": rounds, "eval_every": eval_every, "checkpoint_every": checkpoint_every}
+        hosts.refuse_different(identity | every)
+        run = _Run(place, plan, simulation, identity)
+        if plan.resume is not None:
+            run.rows = checkpoints.kept_rows(_resumed(simulation, plan.resume, identity), eval_every, rounds)
+        if simulation.round > rounds:
+            found = f"{plan.resume}: this checkpoint is of round {simulation.round}"
+            raise PolyfedError(f"{found}, beyond the {rounds} asked for")
+        if plan.checkpoint is not None and plan.resume != plan.checkpoint:
+            checkpoints.clear(plan.checkpoint)
+        runs.append(run)
+    loop = _Loop(rounds, eval_every, checkpoint_every, progress, keep_finished)
+    results: dict[int, Result] = {}
+    with _interruptible() as interrupted:
+        for places in batches([run.simulation for run in runs]):
+            loop.drive([runs[place] for place in places], interrupted)
+            for run in (runs[place] for place in places):
+                if run.diverged:
+                    run.diverged = f"{run.plan.algorithm.name} diverged: {run.diverged}; a smaller lr may help"
+                    warnings.warn(run.diverged, RuntimeWarning, stacklevel=3)
+                stopped = run.simulation.round < rounds and not run.diverged
+                results[run.place] = Result(run.simulation, run.rows, run.diverged, stopped)
+                if finished is not None and not stopped:
+                    finished(run.place, results[run.place])
+    return [results[place] for place in range(len(runs))]
 
-    if checkpoint is not None and (resume is None or Path(resume) != Path(checkpoint)):
-        checkpoints.clear(Path(checkpoint))
 
-    def keep() -> None:
-        if checkpoint is not None:
+@dataclass
+class _Run:
+    """A run under way."""
+
+    place: int
+    plan: PlannedRun
+    simulation: Simulation
+    identity: dict[str, Any]
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    diverged: str | None = None
+
+    def __post_init__(self) -> None:
+        self.distance = _distance(self.simulation)
+        self.excluded = self.simulation.excluded
+
+    def keep(self) -> None:
+        if self.plan.checkpoint is not None:
+            simulation = self.simulation
             meta = {
-                "identity": identity,
+                "identity": self.identity,
                 "counters": simulation.counters,
                 "seconds": simulation.seconds,
-                "history": rows,
+                "history": self.rows,
             }
-            checkpoints.save(Path(checkpoint), simulation.round, simulation.state(), meta)
+            checkpoints.save(self.plan.checkpoint, simulation.round, simulation.state(), meta)
 
-    distance = _distance(simulation)
-    if not rows:
-        simulation.prepare()
-        rows.append(_row(simulation, finetune, distance))
-        if progress:
-            progress(simulation, rows[-1])
-    diverged, known = None, simulation.excluded
-    with _interruptible() as interrupted:
-        while simulation.round < rounds and not diverged:
-            stop = _next_stop(simulation.round, rounds, eval_every, checkpoint_every)
-            stretch, asked = _agreed(_stretch(simulation, stop), interrupted())
+
+@dataclass(frozen=True)
+class _Loop:
+    """The only loop in Python: advance some rounds, evaluate, save a checkpoint, show progress, hear Ctrl-C."""
+
+    rounds: int
+    eval_every: int
+    checkpoint_every: int | None
+    progress: SweepProgress | None
+    keep_finished: bool
+
+    def drive(self, runs: list[_Run], interrupted: Callable[[], bool]) -> None:
+        """Run these to their end, as one program where they are several."""
+        together = Sweep([run.simulation for run in runs]) if len(runs) > 1 else None
+        if interrupted():
+            return
+        if not runs[0].rows:
+            runs[0].simulation.prepare() if together is None else together.prepare()
+            self._evaluate(runs, together, runs)
+            self._tell(runs, evaluated=True)
+        going = [run for run in runs if run.simulation.round < self.rounds]
+        while going:
+            simulation = going[0].simulation
+            stop = _next_stop(simulation.round, self.rounds, self.eval_every, self.checkpoint_every)
+            stretch, asked = _agreed(_stretch(simulation, stop, len(runs)), interrupted())
             if asked:
                 break
-            before, empty = simulation.round, simulation.empty_rounds
-            simulation.advance(stretch)
-            known = _report_excluded(known, simulation.excluded, before, simulation.round)
-            if simulation.empty_rounds > empty:
-                diverged = f"no client's update was finite by round {simulation.round}"
-            row = None
-            if simulation.round == rounds or simulation.round % eval_every == 0:
-                row = _row(simulation, finetune, distance)
-                rows.append(row)
-                if not diverged and not np.isfinite(row["objective"]):
-                    diverged = f"the objective is {row['objective']} at round {simulation.round}"
-            if progress:  # before the checkpoint: what is told of a round is never behind it
-                progress(simulation, row)
-            if checkpoint_every and simulation.round % checkpoint_every == 0 and simulation.round < rounds:
-                keep()
-        if not diverged:
-            keep()
-    if diverged:
-        diverged = f"{algorithm.name} diverged: {diverged}; a smaller lr may help"
-        warnings.warn(diverged, RuntimeWarning, stacklevel=2)
-    return Result(simulation, rows, diverged, interrupted=simulation.round < rounds and not diverged)
+            before, empty = simulation.round, [run.simulation.empty_rounds for run in going]
+            if together is None:
+                simulation.advance(stretch)
+            else:
+                together.advance(stretch, {runs.index(run) for run in going})
+            now = simulation.round
+            evaluates = now == self.rounds or now % self.eval_every == 0
+            keeps = bool(self.checkpoint_every) and now % (self.checkpoint_every or 1) == 0 and now < self.rounds
+            if evaluates or keeps:
+                self._evaluate(runs, together, going, measure=evaluates)
+            elif together is not None and any(run.plan.checkpoint for run in going):
+                together.settle([runs.index(run) for run in going])
+            for run, known in zip(going, empty, strict=True):
+                run.excluded = _report_excluded(run.excluded, run.simulation.excluded, before, now)
+                if run.simulation.empty_rounds > known:
+                    run.diverged = f"no client's update was finite by round {now}"
+                elif evaluates and not np.isfinite(run.rows[-1]["objective"]):
+                    run.diverged = f"the objective is {run.rows[-1]['objective']} at round {now}"
+            self._tell(going, evaluates)  # before the checkpoint: what is told of a round is never behind it
+            if together is not None:
+                together.settle([runs.index(run) for run in going if run.diverged])
+            going = [run for run in going if not run.diverged]
+            if keeps:
+                for run in going:
+                    run.keep()
+            if now == self.rounds:
+                break
+        if together is not None and going:
+            together.settle([runs.index(run) for run in going])
+        for run in runs:
+            if not run.diverged and (self.keep_finished or run.simulation.round < self.rounds):
+                run.keep()
+
+    def _evaluate(self, runs: list[_Run], together: Sweep | None, going: list[_Run], measure: bool = True) -> None:
+        """A row of the history for each of those that are going."""
+        if together is not None:
+            if self.progress is not None or any(run.distance or run.plan.checkpoint for run in going):
+                together.settle([runs.index(run) for run in going])
+            if measure:
+                for run, metrics in zip(runs, together.measure(), strict=True):
+                    if run in going:
+                        run.simulation.remember(metrics)
+                tunes = [run.plan.finetune for run in runs]
+                if all(tunes) and "global" in runs[0].simulation.measure():
+                    measured = together.measure([tune for tune in tunes if tune is not None])
+                    for run, metrics in zip(runs, measured, strict=True):
+                        if run in going:
+                            run.simulation.remember(metrics, run.plan.finetune)
+        if measure:
+            for run in going:
+                run.rows.append(_row(run.simulation, run.plan.finetune, run.distance))
+
+    def _tell(self, runs: list[_Run], evaluated: bool) -> None:
+        if self.progress is not None:
+            for run in runs:
+                self.progress(run.place, run.simulation, run.rows[-1] if evaluated else None)
 
 
 def simulate_whole(problem: Problem, algorithm: Algorithm, **options: Any) -> Result:
@@ -242,12 +389,12 @@ def _next_stop(round: int, rounds: int, *every: int | None) -> int:
     return min([rounds, *((round // step + 1) * step for step in every if step)])
 
 
-def _stretch(simulation: Simulation, stop: int) -> int:
-    """How many rounds to run before looking up: up to `stop`, and about `PACE` seconds."""
+def _stretch(simulation: Simulation, stop: int, runs: int) -> int:
+    """How many rounds of so many runs to do before looking up: up to `stop`, and about `PACE` seconds."""
     left = stop - simulation.round
     if not simulation.round or not simulation.seconds:
         return 1
-    return max(1, min(left, int(PACE * simulation.round / simulation.seconds)))
+    return max(1, min(left, int(PACE * simulation.round / (runs * simulation.seconds))))
 
 
 def _agreed(stretch: int, asked: bool) -> tuple[int, bool]:

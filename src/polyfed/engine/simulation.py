@@ -99,6 +99,7 @@ class Simulation:
         self.layout = layout(len(problem), devices)
         self.round = self.iterations = self.bits_up = self.bits_down = self.empty_rounds = 0
         self.seconds = 0.0
+        self._measured: tuple[int, dict[FineTune | None, Metrics]] = (-1, {})
         with precision(dtype):
             self.evaluated = evaluated_clients(len(problem), eval_clients, seed)
             traced = as_traced(method)
@@ -129,6 +130,7 @@ class Simulation:
 
     def prepare(self) -> None:
         """What each client does alone before round 1: pure local models and the like. It sends nothing."""
+        self._measured = -1, {}
         with precision(self.dtype):
             self._residence.prepare()
 
@@ -151,15 +153,28 @@ class Simulation:
         self.empty_rounds += done.empty
 
     def measure(self, finetune: FineTune | None = None) -> Metrics:
-        """The evaluated clients' metrics: of their personal and the global model, or of the fine-tuned one."""
+        """The evaluated clients' metrics: of their personal and the global model, or of the fine-tuned one.
+
+        What was measured of a round is remembered until the next: the last one is measured once.
+        """
         if finetune is not None and self.global_params is None:
             raise PolyfedError(f"{self.method.name} has no global model to fine-tune")
-        with precision(self.dtype):
-            found = self._residence.measure(self.evaluated, finetune, self.adapt_on_test)
-        metrics = as_metrics(found, self.problem, len(self.evaluated))
+        if self._measured[0] != self.round:
+            self._measured = self.round, {}
+        known = self._measured[1]
+        if finetune not in known:
+            with precision(self.dtype):
+                found = self._residence.measure(self.evaluated, finetune, self.adapt_on_test)
+            self.remember(as_metrics(found, self.problem, len(self.evaluated)), finetune)
+        return {model: dict(splits) for model, splits in self._measured[1][finetune].items()}
+
+    def remember(self, metrics: Metrics, finetune: FineTune | None = None) -> None:
+        """Take note of what was measured of this round."""
+        if self._measured[0] != self.round:
+            self._measured = self.round, {}
         if "global" in metrics and "personal" not in metrics:
             metrics = {"personal": metrics["global"], **metrics}
-        return metrics
+        self._measured[1][finetune] = metrics
 
     @property
     def spent(self) -> dict[str, Any] | None:
@@ -237,6 +252,7 @@ class Simulation:
 
     def restore(self, state: Snapshot, counters: dict[str, int], seconds: float) -> None:
         """Go on from a checkpoint."""
+        self._measured = -1, {}
         with precision(self.dtype):
             self._residence.restore(state)
         for name in COUNTERS:

@@ -1,4 +1,4 @@
-"""Several simulations of one shape side by side in one program: seeds, federations, candidates of a search.
+"""A sweep is a vmap: simulations of one shape side by side in one program, be they seeds, federations or candidates.
 
 A small federation leaves most of a device idle. Runs that differ only in numbers (data, seed, hyper-parameters) share
 the steps of one program: the round of `engine.round`, mapped over the runs.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Container, Hashable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,13 +18,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import PartitionSpec as P
 
-from polyfed.algorithms.contract import State
+from polyfed.algorithms.contract import Server, State
 from polyfed.core import trees
 from polyfed.core.errors import PolyfedError
 from polyfed.core.trees import Tree
 from polyfed.engine.devices.layout import AXIS, CHUNK_NUMBERS, SAME, Layout
 from polyfed.engine.devices.unequal_steps import best_chunk
 from polyfed.engine.measure import FineTune, Measure
+from polyfed.engine.programs import shapes_of
 from polyfed.engine.round.records import Carry, Data, Longest, Shard
 from polyfed.engine.simulation import Metrics, Simulation, as_metrics
 from polyfed.engine.states.on_devices import Counts
@@ -36,24 +37,21 @@ CARRY = Carry(P(), BY_CLIENT, P(), P())  # pyright: ignore[reportArgumentType]
 CPU_CLIENTS, ACCELERATOR_CLIENTS = 16, 128
 """The clients of all runs that work at the same time on a device, unless there are more runs: with more, those of
 unlike sizes wait for each other."""
-MOST = 16
+MOST = 32
 """The most runs that go together: their data is in memory at once."""
 ROUNDING = 1.1
 """Numbers of rows are rounded up to powers of this: runs of nearly the same shape then find a compiled program."""
 
 
-class Lockstep:
+class Sweep:
     """Advances simulations together. Each counts for itself; `settle` gives them their states back."""
 
     def __init__(self, simulations: Sequence[Simulation], chunk: int | None = None) -> None:
         """`chunk`: the clients of each run that work side by side on a device; chosen by the device if not given."""
         self.simulations, self.first = list(simulations), simulations[0]
-        if self.first.layout.hosts > 1:
-            raise PolyfedError(f"runs in lockstep are those of one process, found {self.first.layout.hosts}")
-        for other in self.simulations[1:]:
-            _check_alike(self.first, other)
+        for other in self.simulations:
+            _refuse_unlike(self.first, other)
         programs = self.first.programs
-        self._compiled: dict[Any, Any] = {}
         self._dtype: DType = self.first.dtype
         with precision(self._dtype):
             bounds = Longest.of(s.problem.federation for s in self.simulations)
@@ -76,23 +74,28 @@ class Lockstep:
         with precision(self._dtype):
             arguments = (self._method, self._everyone, self._carry.clients, self._data)
             axes, specs = (0, None, 0, self._data_axes), (P(), P(AXIS), BY_CLIENT, P())
-            states = self._run("prepare", self.round.prepare, axes, specs, BY_CLIENT, arguments)
+            name = ("prepare", self.round.exact)
+            states = self._run(name, self.round.prepare, axes, specs, BY_CLIENT, arguments)
             self._carry = self._carry._replace(clients=states)
 
-    def advance(self, rounds: int) -> None:
-        """Run some rounds of all simulations."""
+    def advance(self, rounds: int, counted: Container[int] | None = None) -> None:
+        """Run some rounds of all simulations; they count for those at the places `counted`, by default all."""
         with precision(self._dtype):
+            spent = self.first.programs.compile_seconds
             begun = time.perf_counter()
-            arguments = (self._method, self._carry, self._data, jnp.int32(self.first.round), jnp.int32(rounds))
+            arguments = (self._method, self._carry, self._data, np.int32(self._done), np.int32(rounds))
             axes, specs = (0, 0, self._data_axes, None, None), (P(), CARRY, P(), P(), P())
-            self._carry = self._run("advance", self.round.stretch, axes, specs, CARRY, arguments, donate=(1,))
+            name = ("advance", self.round)
+            self._carry = self._run(name, self.round.stretch, axes, specs, CARRY, arguments, donate=(1,))
             tallies = jax.device_get(self._carry.tally)
-            seconds = (time.perf_counter() - begun) / len(self.simulations)
+            compiling = self.first.programs.compile_seconds - spent
+            seconds = (time.perf_counter() - begun - compiling) / len(self.simulations)
         for place, simulation in enumerate(self.simulations):
-            tally = _part(tallies, place)
-            simulation.resident.shares += np.asarray(tally.shares)
-            simulation.count(Counts.of(tally), rounds)
-            simulation.seconds += seconds
+            if counted is None or place in counted:
+                tally = _part(tallies, place)
+                simulation.resident.shares += np.asarray(tally.shares)
+                simulation.count(Counts.of(tally), rounds)
+                simulation.seconds += seconds
 
     def measure(self, finetune: Sequence[FineTune] | None = None, adapt_on_test: bool = False) -> list[Metrics]:
         """What `Simulation.measure` finds, of each simulation; of fine-tuning, only the stepsizes may differ."""
@@ -101,30 +104,41 @@ class Lockstep:
             if finetune is not None:
                 tune = replace(finetune[0], lr=0.0)
                 if any(replace(other, lr=0.0) != tune for other in finetune):
-                    raise PolyfedError("runs in lockstep must agree in the steps and the batch of fine-tuning")
+                    raise PolyfedError("runs of a sweep must agree in the steps and the batch of fine-tuning")
                 rates = jnp.asarray([other.lr for other in finetune], jnp.result_type(float))
             programs, carry = self.first.programs, self._carry
-            longest = {name: min(programs.measured_rows, getattr(self.round.longest, name)) for name in self._splits}
+            bounds = self.round.longest._asdict()
+            longest = {name: min(programs.measured_rows, bounds[name]) for name in self._splits}
             chunk = max(1, programs.measure_chunk // len(self.simulations))
             measure = Measure(self.round, chunk, longest, tune, adapt_on_test)
             arguments = (self._method, carry.server, self._everyone, carry.clients, self._data, self._splits, rates)
             axes = (0, 0, None, 0, self._data_axes, self._split_axes, None if rates is None else 0)
             specs = (P(), P(), P(AXIS), BY_CLIENT, P(), P(), P())
-            name = ("measure", tune, adapt_on_test)
+            name = ("measure", self.round, chunk, tune, adapt_on_test)
             found = jax.device_get(self._run(name, measure, axes, specs, BY_CLIENT, arguments))
         return [as_metrics(_part(found, place), s.problem, len(s.problem)) for place, s in enumerate(self.simulations)]
+
+    @property
+    def servers(self) -> Server:
+        """Every run's server state, with a leading axis for the runs."""
+        return jax.device_get(self._carry.server)
 
     @property
     def states(self) -> State:
         """Every client's state, with leading axes for the runs and the clients; the last few only fill up devices."""
         return jax.device_get(self._carry.clients)
 
-    def settle(self) -> None:
-        """Put every simulation to where its run is, so that it can be asked, or go on alone."""
+    def settle(self, places: Iterable[int] | None = None) -> None:
+        """Put the simulations at these places, by default all, to where their runs are."""
         with precision(self._dtype):
             carry = jax.device_get(self._carry)
-            for place, simulation in enumerate(self.simulations):
-                simulation.resident.settle(_part(carry, place))
+            for place in range(len(self.simulations)) if places is None else places:
+                self.simulations[place].resident.settle(_part(carry, place))
+
+    @property
+    def _done(self) -> int:
+        """The rounds so far: those of a run that was not stopped."""
+        return max(simulation.round for simulation in self.simulations)
 
     def _chunk(self) -> int:
         """As many clients of each run as one run would take, less by what the runs take together."""
@@ -136,14 +150,27 @@ class Lockstep:
     def _run(
         self, name: Any, function: Any, axes: Any, specs: Any, out: Any, arguments: Any, donate: tuple[int, ...] = ()
     ) -> Any:
-        if name not in self._compiled:
-            every = jax.vmap(function, in_axes=axes)
-            mapped = jax.shard_map(every, mesh=self.first.layout.mesh, in_specs=specs, out_specs=out, check_vma=False)
-            self._compiled[name] = jax.jit(mapped, donate_argnums=donate).lower(*arguments).compile()
-        return self._compiled[name](*arguments)
+        every = jax.vmap(function, in_axes=axes)
+        key = ("sweep", len(self.simulations), repr(axes), *name)
+        return self.first.programs.compiled(key, every, specs, out, arguments, donate)(*arguments)
 
     def _placed(self, tree: Tree, spec: P) -> Tree:
         return jax.tree.map(lambda leaf: self.first.layout.placed(np.array(leaf), spec), tree)
+
+
+def batches(simulations: Sequence[Simulation]) -> list[list[int]]:
+    """Which of these go together: places of runs of one shape, as many at a time as are worth it.
+
+    A run that is alone in its batch is run by itself.
+    """
+    shapes: dict[Hashable, list[int]] = {}
+    for place, simulation in enumerate(simulations):
+        shapes.setdefault(_shape(simulation) or place, []).append(place)
+    found: list[list[int]] = []
+    for places in shapes.values():
+        parts = math.ceil(len(places) / most_runs(simulations[places[0]]))
+        found += [part.tolist() for part in np.array_split(places, parts)]
+    return found
 
 
 def most_runs(simulation: Simulation) -> int:
@@ -159,11 +186,14 @@ def _together(simulations: Sequence[Simulation]) -> tuple[Data, dict[str, Shard]
     Runs of one problem share its rows. Others' are filled up to the same length and kept with the first problem.
     """
     first = simulations[0]
-    seeds = first.layout.placed(np.array([s.seed for s in simulations], np.uint32), SAME)
+    shared_seed = len({s.seed for s in simulations}) == 1  # then all draw the same batches, and it is done once
+    seeds = first.programs.data.seed
+    if not shared_seed:
+        seeds = first.layout.placed(np.array([s.seed for s in simulations], np.uint32), SAME)
     ids = tuple(id(s.problem) for s in simulations)
     if len(set(ids)) == 1:
         data = first.programs.data._replace(seed=seeds, blocks=None)
-        return data, first.programs.splits, Data(None, None, 0, None, None, None), None  # pyright: ignore
+        return data, first.programs.splits, Data(None, None, None if shared_seed else 0, None, None, None), None  # pyright: ignore
     key = ("together", first.layout, first.dtype, ids)
     kept = first.problem.placed
     if key not in kept or any(ref() is not s.problem for ref, s in zip(kept[key][2], simulations, strict=True)):
@@ -173,7 +203,7 @@ def _together(simulations: Sequence[Simulation]) -> tuple[Data, dict[str, Shard]
         kept[key] = (ours, names, [weakref.ref(s.problem) for s in simulations])
     splits, names, _ = kept[key]
     data = Data(splits["train"], names, seeds, None, splits.get("validation"))
-    return data, splits, Data(0, 0, 0, None, 0 if "validation" in splits else None), 0  # pyright: ignore
+    return data, splits, Data(0, 0, None if shared_seed else 0, None, 0 if "validation" in splits else None), 0  # pyright: ignore
 
 
 def _shards(shards: Sequence[Shard], place: Layout) -> Shard:
@@ -191,22 +221,43 @@ def _shards(shards: Sequence[Shard], place: Layout) -> Shard:
     return Shard(examples, place.placed(starts, SAME), place.placed(sizes, SAME))
 
 
-def _check_alike(first: Simulation, other: Simulation) -> None:
-    """Whether both can be one program: what is not a number must be the same."""
-    facts = {
-        "method": lambda s: jax.tree.structure(s.programs.method),
-        "participation": lambda s: s.sampling,
-        "layout": lambda s: s.layout,
-        "dtype": lambda s: s.dtype,
-        "compute": lambda s: s.compute,
-        "privacy": lambda s: s.privacy,
-        "model": lambda s: jax.tree.map(np.shape, s.start),
-        "splits": lambda s: list(s.programs.splits),
-        "round": lambda s: s.round,
+def _shape(simulation: Simulation) -> Hashable:
+    """What runs must agree in to be one program; None for one that is run by itself.
+
+    States outside the devices, rows on demand, samples of evaluated clients and several hosts are.
+    """
+    if simulation.store != "device" or simulation.layout.hosts > 1:
+        return None
+    if len(simulation.evaluated) < len(simulation.problem):
+        return None
+    return tuple(_facts(simulation).values())
+
+
+def _facts(simulation: Simulation) -> dict[str, Hashable]:
+    """What is not a number, and must be the same in all runs of a sweep."""
+    problem = simulation.problem
+    return {
+        "method": shapes_of(simulation.programs.method),
+        "participation": simulation.sampling,
+        "layout": simulation.layout,
+        "dtype": simulation.dtype,
+        "compute": simulation.compute,
+        "privacy": simulation.privacy,
+        "model": (problem.model_fingerprint, problem.loss.name, problem.l2, *shapes_of(simulation.start)),
+        "splits": tuple(simulation.programs.splits),
+        "clients": len(problem),
+        "rows": (problem.federation.feature_shape, str(problem.federation.like.x.dtype)),
+        "round": simulation.round,
     }
-    for name, fact in facts.items():
-        if fact(first) != fact(other):
-            raise PolyfedError(f"runs in lockstep must agree in {name}: found {fact(first)} and {fact(other)}")
+
+
+def _refuse_unlike(first: Simulation, other: Simulation) -> None:
+    if first.layout.hosts > 1:
+        raise PolyfedError(f"runs of a sweep are those of one process, found {first.layout.hosts}")
+    expected = _facts(first)
+    for name, fact in _facts(other).items():
+        if fact != expected[name]:
+            raise PolyfedError(f"runs of a sweep must agree in {name}: found {expected[name]} and {fact}")
 
 
 def _stacked(trees_: Sequence[Tree]) -> Tree:

@@ -94,7 +94,7 @@ class Config:
         if self.run.finetune_lr is not None:
             chosen = self.run.finetune_lr
         lr = chosen if isinstance(chosen, int | float) else FineTune.lr
-        return FineTune(self.run.finetune_steps, float(lr), self.run.finetune_batch)  # pyright: ignore
+        return FineTune(self.run.finetune_steps, float(lr), self.run.finetune_batch)
 
     def resolved(self, method: Method) -> dict[str, Any]:
         """All sections with every default filled in, for one method: what a run directory keeps."""
@@ -203,7 +203,7 @@ def algorithm_from(options: Mapping[str, Any], section: str = "algorithm", where
         raise PolyfedError(f"{where}: {section}.name is missing; `polyfed algorithms` lists the names")
     try:
         cls = get_algorithm(name)
-        known = {f.name for f in dataclasses.fields(cls)}  # pyright: ignore[reportArgumentType]
+        known = _hyper_parameters(name)
         for key in options:
             if key not in known:
                 raise PolyfedError(f"unknown key {section}.{key} for {name}{suggestion(key, known)}")

@@ -7,6 +7,7 @@ import math
 import shutil
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self, TextIO
@@ -23,15 +24,16 @@ from polyfed.engine.checkpoint import checkpoint as checkpoints
 from polyfed.engine.checkpoint.tensors import save_rows, save_tree
 from polyfed.engine.participation import Bernoulli
 from polyfed.engine.result import Result
-from polyfed.engine.simulate import simulate
+from polyfed.engine.simulate import PlannedRun, SweepProgress, simulate_all
 from polyfed.engine.simulation import Metrics, Simulation, evaluated_clients
+from polyfed.problem.problem import Problem
 from polyfed.studies import evaluation as evaluate
 from polyfed.studies.config import Config, Method
 from polyfed.studies.newcomers import trained
 from polyfed.studies.own_shares import ShareLog
 from polyfed.studies.run_directory import RunRecord, read_run
 
-Progress = Callable[[str, int, Simulation, dict[str, Any] | None], None]
+RunProgress = Callable[[str, int, Simulation, dict[str, Any] | None], None]
 """Called with the label, the total number of rounds, the simulation and the new row of the history."""
 
 
@@ -41,7 +43,7 @@ class Options:
 
     resume: bool = False
     overwrite: bool = False
-    progress: Progress | None = None
+    progress: RunProgress | None = None
     say: Callable[[str], None] = print
 
 
@@ -50,9 +52,10 @@ def run(config: Config, folder: Path, options: Options) -> list[RunRecord]:
     if len(config.methods) > 1:
         raise PolyfedError(f"{config.where}: has {len(config.methods)} methods; use `polyfed compare`")
     _say_notes(config, options)
-    found = _run_one(config, config.methods[0], config.run.seed, folder, options, yardstick={}, order=0)
+    places = {config.run.seed: folder}
+    found = _run_seeds(config, config.methods[0], places, options, yardstick={}, order=0)
     hosts.meet()
-    return found
+    return list(found.values())
 
 
 def _say_notes(config: Config, options: Options) -> None:
@@ -66,137 +69,141 @@ def compare(config: Config, folder: Path, options: Options) -> list[RunRecord]:
     seeds = config.run.seeds or (config.run.seed,)
     # Purely local training comes first: its clients are the yardstick of all others.
     order = sorted(range(len(config.methods)), key=lambda i: config.methods[i].algorithm.name != Local.name)
-    records: dict[tuple[int, int], list[RunRecord]] = {}
-    for seed in seeds:
-        yardstick: dict[int, Metrics] = {}
-        for index in order:
-            method = config.methods[index]
-            place = folder / slug(method.label) / f"seed-{seed}"
-            records[index, seed] = _run_one(config, method, seed, place, options, yardstick, order=index)
-    found = [record for index in range(len(config.methods)) for seed in seeds for record in records[index, seed]]
+    records: dict[int, dict[int, RunRecord]] = {}
+    yardstick: dict[int, Metrics] = {}
+    for index in order:
+        method = config.methods[index]
+        places = {seed: folder / slug(method.label) / f"seed-{seed}" for seed in seeds}
+        records[index] = _run_seeds(config, method, places, options, yardstick, order=index)
+    found = [record for index in range(len(config.methods)) for record in records[index].values()]
     hosts.meet()
     return found
 
 
-def _run_one(
+def _run_seeds(
     config: Config,
     method: Method,
-    seed: int,
-    folder: Path,
+    places: dict[int, Path],
     options: Options,
     yardstick: dict[int, Metrics],
     order: int,
-) -> list[RunRecord]:
-    """One run into one directory; what is there afterwards, in process 0.
+) -> dict[int, RunRecord]:
+    """A method with every seed, each into its directory; what is there afterwards, by seed, in process 0.
 
-    `yardstick` keeps the metrics of going alone, by seed, for the next runs.
+    The seeds are one sweep. `yardstick` keeps the metrics of going alone, by seed, for the next methods.
     """
-    resume, first = _open(folder, options), hosts.is_first()
-    settings, problem, algorithm = config.run, config.problem, method.algorithm
-    checkpoint = folder / "checkpoint"
-    finetune = config.finetune(algorithm)
-    past = _checkpointed_rows(resume, settings.eval_every, settings.rounds) if resume and first else []
+    first, settings, seeds = hosts.is_first(), config.run, list(places)
+    algorithm, finetune = method.algorithm, config.finetune(method.algorithm)
+    resumed = {seed: _open(folder, options) for seed, folder in places.items()}
 
-    def on_progress(simulation: Simulation, row: dict[str, Any] | None) -> None:
-        shares = None if row is None or method.finetune else simulation.own_share
-        if row is not None and first:
-            journal.write(row)
-            if shares is not None:
-                journal.shares.write(row["round"], shares)
-        if options.progress:
-            options.progress(method.label, settings.rounds, simulation, row)
+    def past(seed: int) -> list[dict[str, Any]]:
+        resume = resumed[seed]
+        return _checkpointed_rows(resume, settings.eval_every, settings.rounds) if resume and first else []
 
-    with Journal(folder, config, method, seed, past) as journal:
-        result = _simulate(
+    with ExitStack() as stack:
+        writers = [stack.enter_context(RunWriter(places[seed], config, method, seed, past(seed))) for seed in seeds]
+
+        def on_progress(place: int, simulation: Simulation, row: dict[str, Any] | None) -> None:
+            shares = None if row is None or method.finetune else simulation.own_share
+            if row is not None and first:
+                writers[place].write(row)
+                if shares is not None:
+                    writers[place].shares.write(row["round"], shares)
+            if options.progress:
+                options.progress(_label(method.label, seeds, place), settings.rounds, simulation, row)
+
+        results = _simulate(
             config,
-            problem,
-            algorithm,
-            rounds=settings.rounds,
+            [
+                PlannedRun(
+                    config.problem,
+                    algorithm,
+                    seed,
+                    finetune,
+                    resume=places[seed] / "checkpoint" if resumed[seed] else None,
+                    checkpoint=places[seed] / "checkpoint",
+                )
+                for seed in seeds
+            ],
+            settings.rounds,
+            on_progress,
             participation=1.0 if algorithm.name == Local.name else settings.participation,
-            seed=seed,
-            init=settings.init,
             eval_every=settings.eval_every,
-            dtype=settings.dtype,  # pyright: ignore[reportArgumentType]
-            compute=settings.compute,  # pyright: ignore[reportArgumentType]
-            resume=checkpoint if resume else None,
-            checkpoint=checkpoint,
             checkpoint_every=settings.checkpoint_every,
-            devices=settings.devices,
-            chunk=settings.chunk,
-            store=settings.store,  # pyright: ignore[reportArgumentType]
             eval_clients=settings.eval_clients,
-            finetune=finetune,
             adapt_on_test=settings.adapt_on_test,
             privacy=config.privacy,
-            progress=on_progress,
         )
         if first:
-            journal.open()
-    if result.interrupted:
-        hosts.meet()
-        raise Interrupted(folder, result.simulation.round)
-    metrics = result.metrics(finetune)
+            for writer in writers:
+                writer.open()
+    for seed, result in zip(seeds, results, strict=True):
+        if result.interrupted:
+            hosts.meet()
+            raise Interrupted(places[seed], result.simulation.round)
     if algorithm.name == Local.name:
-        yardstick.setdefault(seed, {"alone": metrics["personal"]})
-    elif settings.alone and seed not in yardstick:
-        yardstick[seed] = _alone(config, seed, options)
-    metrics |= yardstick.get(seed, {})
-    if method.finetune:
-        if "finetuned" not in metrics:
-            raise PolyfedError(f"{config.where}: '{method.label}' asks for fine-tuning, but nothing is fine-tuned")
-        metrics["personal"] = metrics["finetuned"]
-    shares = None if method.finetune else result.simulation.own_share
-    if config.run.save_models:
-        _write_models(folder / "models", result.simulation)
-    if not first:
-        return []
-    journal.shares.finish()
-    _write_outcome(folder, config, method, result, metrics, shares, order)
-    return [read_run(folder)]
+        for seed, result in zip(seeds, results, strict=True):
+            yardstick.setdefault(seed, {"alone": result.metrics(finetune)["personal"]})
+    elif settings.alone:
+        yardstick |= _alone(config, [seed for seed in seeds if seed not in yardstick], options)
+    found = {}
+    for seed, result, writer in zip(seeds, results, writers, strict=True):
+        metrics = result.metrics(finetune) | yardstick.get(seed, {})
+        if method.finetune:
+            if "finetuned" not in metrics:
+                raise PolyfedError(f"{config.where}: '{method.label}' asks for fine-tuning, but nothing is fine-tuned")
+            metrics["personal"] = metrics["finetuned"]
+        shares = None if method.finetune else result.simulation.own_share
+        if settings.save_models:
+            _write_models(places[seed] / "models", result.simulation)
+        if first:
+            writer.shares.finish()
+            _write_outcome(places[seed], config, method, result, metrics, shares, order)
+            found[seed] = read_run(places[seed])
+    return found
 
 
-def _simulate(config: Config, *arguments: Any, **options: Any) -> Result:
-    """`simulate`, whose errors then name the config."""
+def _label(label: str, seeds: list[int], place: int) -> str:
+    return label if len(seeds) == 1 else f"{label}, seed {seeds[place]}"
+
+
+def _simulate(
+    config: Config, planned: list[PlannedRun], rounds: int, progress: SweepProgress, **options: Any
+) -> list[Result]:
+    """`simulate_all` with the config's settings; its errors name the config."""
     try:
-        return simulate(*arguments, **options)
+        return simulate_all(planned, rounds=rounds, progress=progress, **options, **config.run.engine)
     except PolyfedError as error:
         raise PolyfedError(f"{config.where}: {error}") from None
 
 
-def _alone(config: Config, seed: int, options: Options) -> Metrics:
-    """{"alone": metrics} of every client that is evaluated, on its own.
+def _alone(config: Config, seeds: list[int], options: Options) -> dict[int, Metrics]:
+    """By seed, {"alone": metrics} of every client that is evaluated, on its own.
 
     Nothing where that diverged, as it would flatter the others. What a client does alone depends on no other, so where
     a sample is evaluated, no other is trained.
     """
     settings, method, problem = config.run, config.local, config.problem
-    if settings.eval_clients is not None:
-        problem = problem.select(evaluated_clients(len(problem), settings.eval_clients, seed))
     rounds = 1 if isinstance(method, MixtureMethod) else settings.rounds  # pure local models are there before the first
 
-    def on_progress(simulation: Simulation, row: dict[str, Any] | None) -> None:
-        if options.progress:
-            options.progress("going alone", rounds, simulation, row)
+    def problem_of(seed: int) -> Problem:
+        if settings.eval_clients is None:
+            return problem
+        return problem.select(evaluated_clients(len(problem), settings.eval_clients, seed))
 
-    result = _simulate(
-        config,
-        problem,
-        method,
-        rounds=rounds,
-        seed=seed,
-        init=settings.init,
-        eval_every=rounds,
-        dtype=settings.dtype,  # pyright: ignore[reportArgumentType]
-        compute=settings.compute,  # pyright: ignore[reportArgumentType]
-        devices=settings.devices,
-        chunk=settings.chunk,
-        store=settings.store,  # pyright: ignore[reportArgumentType]
-        progress=on_progress,
-    )
-    if result.interrupted:
+    def on_progress(place: int, simulation: Simulation, row: dict[str, Any] | None) -> None:
+        if options.progress:
+            options.progress(_label("going alone", seeds, place), rounds, simulation, row)
+
+    planned = [PlannedRun(problem_of(seed), method, seed) for seed in seeds]
+    results = _simulate(config, planned, rounds, on_progress, eval_every=rounds)
+    if any(result.interrupted for result in results):
         hosts.meet()
         raise KeyboardInterrupt
-    return {} if result.diverged else {"alone": result.metrics()["personal"]}
+    return {
+        seed: {} if result.diverged else {"alone": result.metrics()["personal"]}
+        for seed, result in zip(seeds, results, strict=True)
+    }
 
 
 def _open(folder: Path, options: Options) -> Path | None:
@@ -222,7 +229,7 @@ def _checkpointed_rows(path: Path, eval_every: int, rounds: int) -> list[dict[st
     return checkpoints.kept_rows(rows, eval_every, rounds)
 
 
-class Journal:
+class RunWriter:
     """A run's config.toml, metrics.jsonl and shares.csv, row by row, each flushed.
 
     It touches nothing before the first row, that is before the run has accepted its checkpoint.

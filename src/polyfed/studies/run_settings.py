@@ -6,12 +6,24 @@ import types
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, TypedDict
 
 from polyfed.core.errors import PolyfedError, suggestion
-from polyfed.core.precision import narrow_type
+from polyfed.core.precision import Compute, narrow_type
 from polyfed.engine.participation import Bernoulli
-from polyfed.engine.states.in_waves import STORES
+from polyfed.engine.states.in_waves import STORES, Store
+from polyfed.problem.problem import DType
+
+
+class EngineOptions(TypedDict):
+    """Arguments of `simulate_all` that a config says once for all of its runs."""
+
+    init: Literal["zeros", "ones", "random"] | None
+    dtype: DType
+    compute: Compute | None
+    devices: int | None
+    chunk: int | None
+    store: Store
 
 
 @dataclass(frozen=True)
@@ -26,11 +38,11 @@ class RunSettings:
     """of everything random in the run (the data has its own)"""
     seeds: tuple[int, ...] = ()
     """for `compare`: repeat every method with each of these seeds"""
-    init: str | None = None
+    init: Literal["zeros", "ones", "random"] | None = None
     """"zeros", "ones" or "random"; by default zeros for linear models, random for nets"""
-    dtype: str = "float32"
+    dtype: Literal["float32", "float64"] = "float32"
     """"float32" or "float64" """
-    compute: str | None = None
+    compute: Compute | None = None
     """"bfloat16": models compute in it in local training, with weights and all else in float32; by default the dtype"""
     eval_every: int = 5
     """rounds between evaluations"""
@@ -44,7 +56,7 @@ class RunSettings:
     """steps of local fine-tuning of the global model, for its evaluation; 0: none"""
     finetune_lr: float | None = None
     """its stepsize; by default the algorithm's lr where that is a number, else 0.05"""
-    finetune_batch: int | str = 20
+    finetune_batch: int | Literal["full"] = 20
     """its rows per step, or "full" """
     adapt_on_test: bool = False
     """measure adapted and fine-tuned models after steps on test rows, as some papers do: leaks labels, and is marked"""
@@ -54,8 +66,20 @@ class RunSettings:
     """devices to use, of each process; by default all"""
     chunk: int | None = None
     """clients that a device runs side by side; by default the engine's choice"""
-    store: str = "auto"
+    store: Literal["auto", "device", "host", "disk"] = "auto"
     """where clients' states are kept: "device", "host" (memory), "disk", or "auto", the first that has room"""
+
+    @property
+    def engine(self) -> EngineOptions:
+        """What every run of this config takes, whatever its method and its seed."""
+        return {
+            "init": self.init,
+            "dtype": self.dtype,
+            "compute": self.compute,
+            "devices": self.devices,
+            "chunk": self.chunk,
+            "store": self.store,
+        }
 
 
 def run_settings(section: dict[str, Any], where: str) -> RunSettings:
@@ -108,7 +132,7 @@ def _seeds(value: Any, where: str) -> tuple[int, ...]:
 def _fits(value: Any, hint: Any) -> bool:
     if hint is Any:
         return True
-    options = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    options = _kinds(hint)
     if isinstance(value, bool):
         return bool in options
     return isinstance(value, tuple(options)) or (float in options and isinstance(value, int))
@@ -116,5 +140,10 @@ def _fits(value: Any, hint: Any) -> bool:
 
 def _type_names(hint: Any) -> list[str]:
     words = {int: "a whole number", float: "a number", str: "a word", bool: "true or false"}
-    options = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
-    return [words[option] for option in options if option in words]
+    return [words[option] for option in _kinds(hint) if option in words]
+
+
+def _kinds(hint: Any) -> tuple[type, ...]:
+    """The types that a value may have: a choice of words is a word."""
+    parts = typing.get_args(hint) if typing.get_origin(hint) in (types.UnionType, typing.Union) else (hint,)
+    return tuple(dict.fromkeys(str if typing.get_origin(part) is Literal else part for part in parts))

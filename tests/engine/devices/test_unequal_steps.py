@@ -111,7 +111,7 @@ def test_an_accelerator_waits_rather_than_idles() -> None:
     cpu, gpu = (SimpleNamespace(platform=name) for name in ("cpu", "gpu"))
     assert best_chunk(steps, 10, fixed_cost(cpu, 62_006, 50)) == 1
     assert best_chunk(steps, 10, fixed_cost(gpu, 62_006, 50)) >= 4
-    assert best_chunk(steps, 10, fixed_cost(gpu, 62_006, 50) / 100) < 4  # in lockstep with 99 others
+    assert best_chunk(steps, 10, fixed_cost(gpu, 62_006, 50) / 100) < 4  # in a sweep with 99 others
 
 
 def test_a_chunk_that_is_asked_for_is_taken() -> None:

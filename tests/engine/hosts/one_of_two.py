@@ -14,7 +14,7 @@ import polyfed as pf
 from polyfed.engine import hosts
 from polyfed.engine.simulation import Simulation
 from polyfed.engine.states import in_waves as streamed
-from polyfed.engine.sweep import Lockstep
+from polyfed.engine.sweep import Sweep
 
 CASES: dict[str, tuple[Any, dict[str, Any]]] = {
     "fedavg": (
@@ -83,7 +83,7 @@ def main(index: int, port: str, folder: Path) -> None:
         told.append(f"{name} {len(result.simulation.layout.clients)} {type(result.simulation._residence).__name__}")
     for refused in (
         lambda: pf.simulate(problem, pf.algorithms.FedAvg(), rounds=1, seed=index),
-        lambda: Lockstep([Simulation(problem, pf.algorithms.FedAvg())]),
+        lambda: Sweep([Simulation(problem, pf.algorithms.FedAvg())]),
     ):
         try:
             refused()

@@ -93,7 +93,7 @@ def test_two_processes_end_with_the_numbers_of_one(problem, tmp_path: Path, monk
     kinds = ["Resident", "Resident", "Streamed", "Streamed"]
     refused = [
         "process 1 was not given the same run as process 0: seed differs",
-        "runs in lockstep are those of one process, found 2",
+        "runs of a sweep are those of one process, found 2",
     ]
     # Each process has the states of its own clients alone: 4 devices for 6 clients, so 4 clients and 2.
     for index, share in enumerate((4, 2)):

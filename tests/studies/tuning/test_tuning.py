@@ -12,7 +12,7 @@ import polyfed as pf
 from polyfed.studies.config import make_config
 from polyfed.studies.search_space import tune_plan
 from polyfed.studies.tuning.outcome import Trial, Tuning
-from polyfed.studies.tuning.search import Bench, seeds_of
+from polyfed.studies.tuning.search import Search, seeds_of
 from tests.conftest import unequal_clients
 
 A = pf.algorithms
@@ -113,11 +113,12 @@ def test_repeats_average_over_seeds_in_one_program_and_a_journal_keeps_every_run
 def test_a_candidate_that_fails_with_one_seed_does_not_win_by_the_other(monkeypatch) -> None:
     reached = {0.1: [0.6, 0.6], 0.2: [0.9, None], 0.3: [0.8, 0.1]}
 
-    def run(self, method, seed, say):
-        score = reached[method.algorithm.lr][seed - 7]
-        return {"score": score, "loss": score, "diverged": score is None, "seconds": 1.0, "compile_seconds": 0.5}
+    def runs(self, runs, say):
+        scores = [reached[method.algorithm.lr][seed - 7] for method, seed in runs]
+        spent = {"seconds": 1.0, "compile_seconds": 0.5}
+        return [{"score": score, "loss": score, "diverged": score is None, **spent} for score in scores]
 
-    monkeypatch.setattr(Bench, "_run", run)
+    monkeypatch.setattr(Search, "_runs", runs)
     space = {"fedavg": {"lr": [0.1, 0.2, 0.3]}}
     winners = []
     for repeats in (1, 2):

@@ -15,7 +15,7 @@ from polyfed.algorithms.contract import Algorithm
 from polyfed.engine.measure import FineTune
 from polyfed.engine.participation import Sampling
 from polyfed.engine.simulation import Metrics, Simulation
-from polyfed.engine.sweep import Lockstep, most_runs
+from polyfed.engine.sweep import Sweep, most_runs
 from polyfed.models.base import Architecture
 from polyfed.papers.fedbc.contenders import LEAKING, Contender, FedbcTask, algorithm_of, contender_of
 from polyfed.papers.shared.experiment import Row
@@ -106,7 +106,7 @@ _records: RunCache[Record] = RunCache(Record._asdict, _from_plain)
 
 
 def trace(runs: Sequence[ContenderRun]) -> list[Record]:
-    """The runs, those of one shape in lockstep, in the order given."""
+    """The runs, those of one shape in sweep, in the order given."""
     shapes: dict[Shape, list[ContenderRun]] = {}
     for run in dict.fromkeys(runs):
         if _records.get(run) is None:
@@ -123,20 +123,20 @@ def trace(runs: Sequence[ContenderRun]) -> list[Record]:
 def _together(runs: Sequence[ContenderRun]) -> list[Record]:
     """Runs of one shape, round by round."""
     task, simulations = runs[0].task, [run.simulation() for run in runs]
-    lockstep = Lockstep(simulations)
-    lockstep.prepare()
+    sweep = Sweep(simulations)
+    sweep.prepare()
     rows: list[list[Row]] = [[] for _ in runs]
     snapshots: list[dict[int, np.ndarray]] = [{} for _ in runs]
     before = [np.zeros(len(s.problem)) for s in simulations]
     stops = {*range(task.every, task.rounds + 1, task.every), *SNAPSHOTS, task.rounds}
     for round in sorted(stop for stop in stops if stop <= task.rounds):
-        lockstep.advance(round - simulations[0].round)
+        sweep.advance(round - simulations[0].round)
         if round in (*SNAPSHOTS, task.rounds) and hasattr(simulations[0].start, "bond"):
-            for snapshot, multipliers in zip(snapshots, lockstep.states.bond.multiplier, strict=True):
+            for snapshot, multipliers in zip(snapshots, sweep.states.bond.multiplier, strict=True):
                 snapshot[round] = np.asarray(multipliers)[: len(before[0])]
         if round % task.every and round != task.rounds:
             continue
-        measurements = _measure(lockstep, runs, last=round == task.rounds)
+        measurements = _measure(sweep, runs, last=round == task.rounds)
         for place, (run, simulation, metrics) in enumerate(zip(runs, simulations, measurements, strict=True)):
             shares = simulation.server_weights
             summed = before[place] if shares is None else shares * round
@@ -152,14 +152,14 @@ def _together(runs: Sequence[ContenderRun]) -> list[Record]:
     ]
 
 
-def _measure(lockstep: Lockstep, runs: Sequence[ContenderRun], last: bool) -> list[Metrics]:
+def _measure(sweep: Sweep, runs: Sequence[ContenderRun], last: bool) -> list[Metrics]:
     """Each run's metrics, of its fine-tuned model as well where that is judged; the leaking ones at the end only."""
-    metrics, contender = lockstep.measure(), runs[0].contender
+    metrics, contender = sweep.measure(), runs[0].contender
     if contender.judged == "finetuned":
-        tuned = lockstep.measure([FineTune(1, float(dict(run.chosen)["lr"]), run.task.batch) for run in runs])
+        tuned = sweep.measure([FineTune(1, float(dict(run.chosen)["lr"]), run.task.batch) for run in runs])
         metrics = [mine | theirs for mine, theirs in zip(metrics, tuned, strict=True)]
     if last and contender.adapts:
-        leaking = lockstep.measure(adapt_on_test=True)
+        leaking = sweep.measure(adapt_on_test=True)
         metrics = [mine | {LEAKING: theirs["personal"]} for mine, theirs in zip(metrics, leaking, strict=True)]
     return metrics
 

@@ -5,6 +5,7 @@ PLSGD's Table 1 says which has the least bound; short runs say which ends neares
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -15,6 +16,7 @@ import numpy as np
 from polyfed import algorithms, theory
 from polyfed.algorithms.contract import Algorithm
 from polyfed.core.trees import Tree
+from polyfed.engine.simulate import PlannedRun, simulate_all
 from polyfed.engine.simulation import Simulation
 from polyfed.problem.batch_constants import gradient_variances
 from polyfed.problem.problem import Problem
@@ -136,14 +138,17 @@ def _ways(L: float, local_steps: int, batch: int) -> dict[str, Row]:
 def _shortest(problem: Problem, own: np.ndarray, options: Sequence[Algorithm], rounds: int) -> float:
     """The least mean distance over a few seeds, of any candidate."""
 
-    def distance(method: Algorithm, seed: int) -> float:
-        run = Simulation(problem, method, seed=seed, dtype="float64", init="zeros")
-        run.prepare()
-        run.advance(rounds)
+    def distance(run: Simulation) -> float:
         models = np.concatenate([as_rows(block) for block in run.personal_blocks()])
         return float(np.nan_to_num(np.mean(np.sum((models - own) ** 2, axis=1)), nan=np.inf))
 
-    return min(float(np.mean([distance(method, seed) for seed in range(SEEDS)])) for method in options)
+    planned = [PlannedRun(problem, method, seed) for method in options for seed in range(SEEDS)]
+    with warnings.catch_warnings(action="ignore"):  # a candidate that diverges is just not the best
+        results = simulate_all(planned, rounds=rounds, eval_every=rounds, dtype="float64", init="zeros")
+    if any(result.interrupted for result in results):
+        raise KeyboardInterrupt
+    distances = np.array([distance(result.simulation) for result in results]).reshape(len(options), SEEDS)
+    return float(np.min(np.mean(distances, axis=1)))
 
 
 def _own_models(problem: Problem) -> np.ndarray:

@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import json
 import logging
+import shutil
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -20,7 +21,10 @@ from polyfed.algorithms.contract import Algorithm, get_algorithm
 from polyfed.core.errors import Interrupted, PolyfedError
 from polyfed.core.precision import Compute
 from polyfed.data import Federation
-from polyfed.engine.simulate import run_identity, simulate
+from polyfed.engine.checkpoint import checkpoint as checkpoints
+from polyfed.engine.measure import FineTune
+from polyfed.engine.result import Result
+from polyfed.engine.simulate import PlannedRun, run_identity, simulate_all
 from polyfed.engine.simulation import Simulation
 from polyfed.problem.problem import DType, Init, Problem
 from polyfed.studies.config import Config, Method, hyper_parameter, read_config
@@ -30,7 +34,9 @@ from polyfed.studies.search_space import TunePlan, tune_plan
 from polyfed.studies.tuning.outcome import Trial, Tuning
 
 JOURNAL = "candidates.jsonl"
-Progress = Callable[[str, float, int, str], None]
+UNFINISHED = "unfinished"
+"""The folder of the checkpoints of candidates that Ctrl-C interrupted."""
+TuneProgress = Callable[[str, float, int, str], None]
 """Called with a method's label, its candidates done, their number, and the best so far in words."""
 
 
@@ -58,7 +64,7 @@ def tune(
     compute: Compute | None = None,
     folder: str | Path | None = None,
     resume: bool = False,
-    progress: Progress | None = None,
+    progress: TuneProgress | None = None,
 ) -> Tuning:
     """Search the hyper-parameters of several methods, `budget` candidates for each, and choose by validation rows.
 
@@ -85,7 +91,9 @@ def tune(
     return search_all(config, plan, None if folder is None else Path(folder), resume, progress)
 
 
-def search_all(config: Config, plan: TunePlan, folder: Path | None, resume: bool, progress: Progress | None) -> Tuning:
+def search_all(
+    config: Config, plan: TunePlan, folder: Path | None, resume: bool, progress: TuneProgress | None
+) -> Tuning:
     """Run all candidates of all methods of a config, and write what was found to `folder`."""
     candidates = {method.label: _candidates(config, plan, method) for method in config.methods}
     seeds = seeds_of(config, plan)
@@ -94,35 +102,36 @@ def search_all(config: Config, plan: TunePlan, folder: Path | None, resume: bool
         for name in ("tuning.csv", "best.toml"):  # of an earlier search
             (folder / name).unlink(missing_ok=True)
     journal = FinishedRuns(None if folder is None else folder / JOURNAL, resume)
-    bench = Bench(config, plan, problem, journal, seeds)
+    search = Search(config, plan, problem, journal, seeds, folder)
     total = sum(map(len, candidates.values()))
     trials: list[Trial] = []
     for label, entries in candidates.items():
-        for number, (origin, values, method) in enumerate(entries, start=1):
 
-            def say(share: float, number: int = number, label: str = label, count: int = len(entries)) -> None:
-                if progress is not None:
-                    best = _found(config, plan, problem, trials, {}).winner(label)
-                    text = "" if best is None else f"best {best.score:.4f}"
-                    progress(label, number - 1 + share, count, text)
+        def say(done: float, label: str = label, entries: list[Any] = entries) -> None:
+            if progress is not None:
+                best = _found(config, plan, problem, trials, {}).winner(label)
+                progress(label, done, len(entries), "" if best is None else f"best {best.score:.4f}")
 
-            try:
-                outcome = bench.outcome(method, say)
-            except KeyboardInterrupt:  # between the rounds of two candidates
-                outcome = None
-            if outcome is None:
-                raise Stopped(folder or Path(), len(trials), total)
+        try:
+            outcomes = search.outcomes([method for *_, method in entries], say)
+        except KeyboardInterrupt:  # a second Ctrl-C, which does not wait for the rounds under way
+            outcomes = None
+        if outcomes is None:
+            done = sum(search.is_done(method) for found in candidates.values() for *_, method in found)
+            raise Stopped(folder or Path(), done, total)
+        for number, ((origin, values, _), outcome) in enumerate(zip(entries, outcomes, strict=True), start=1):
             trials.append(Trial(label, number, origin, values, **outcome))
-            say(1.0)
+        say(len(entries))
     found = _found(config, plan, problem, trials, {k: [m for *_, m in v] for k, v in candidates.items()})
     if folder is not None:
+        shutil.rmtree(folder / UNFINISHED, ignore_errors=True)
         found.write(folder)
     return found
 
 
 @dataclass
-class Bench:
-    """Where candidates are run: one problem, so that what it compiled serves all that differ in traced values."""
+class Search:
+    """Where candidates are run: those of a method that differ in numbers alone are one program."""
 
     config: Config
     plan: TunePlan
@@ -130,67 +139,94 @@ class Bench:
     journal: FinishedRuns
     seeds: list[int]
     """of the runs of every candidate"""
+    folder: Path | None
 
-    def outcome(self, method: Method, say: Callable[[float], None]) -> dict[str, Any] | None:
-        """What a candidate reached, over all its seeds; None where Ctrl-C came before it ended."""
-        found: list[dict[str, Any]] = []
-        for place, seed in enumerate(self.seeds):
-            one = self._run(method, seed, lambda share, place=place: say((place + share) / len(self.seeds)))
-            if one is None:
+    def outcomes(self, methods: list[Method], say: Callable[[float], None]) -> list[dict[str, Any]] | None:
+        """What these candidates of a method reached, each over all its seeds; None where Ctrl-C came before the end."""
+        runs = [(method, seed) for method in methods for seed in self.seeds]
+        reached = self._runs(runs, lambda share: say(share / len(self.seeds)))
+        if reached is None:
+            return None
+        each = len(self.seeds)
+        return [_over_seeds(reached[first : first + each]) for first in range(0, len(reached), each)]
+
+    def is_done(self, method: Method) -> bool:
+        """Whether all runs of a candidate are in the journal."""
+        return all(self._key(method, seed) in self.journal.done for seed in self.seeds)
+
+    def _runs(self, runs: list[tuple[Method, int]], say: Callable[[float], None]) -> list[dict[str, Any]] | None:
+        """What each of these reached, from the journal or by running it; None where Ctrl-C came before the end."""
+        run, rounds = self.config.run, self.plan.settings.rounds or self.config.run.rounds
+        keys = [self._key(method, seed) for method, seed in runs]
+        missing = [place for place, key in enumerate(keys) if key not in self.journal.done]
+        shares = np.array([float(key in self.journal.done) for key in keys])
+
+        def on_progress(place: int, simulation: Simulation, _: dict[str, Any] | None) -> None:
+            shares[missing[place]] = min(simulation.round / rounds, 0.99)
+            say(float(np.sum(shares)))
+
+        def on_finish(place: int, result: Result) -> None:
+            method, _ = runs[missing[place]]
+            self.journal.add(keys[missing[place]], method.label, self._reached(method, result))
+            shares[missing[place]] = 1.0
+
+        if missing:
+            algorithm = runs[0][0].algorithm
+            with _silence():
+                results = simulate_all(
+                    [self._planned(*runs[place], keys[place]) for place in missing],
+                    rounds=rounds,
+                    participation=1.0 if algorithm.name == Local.name else run.participation,
+                    eval_every=rounds,
+                    progress=on_progress,
+                    finished=on_finish,
+                    keep_finished=False,
+                    **run.engine,
+                )
+            if any(result.interrupted for result in results):
                 return None
-            found.append(one)
-        diverged = any(one["diverged"] for one in found)
-        means = {key: None if diverged else float(np.mean([one[key] for one in found])) for key in ("score", "loss")}
-        spent = {key: sum(one[key] for one in found) for key in ("seconds", "compile_seconds")}
-        return {**means, "diverged": diverged, **spent}
+        return [self.journal.done[key] for key in keys]
 
-    def _run(self, method: Method, seed: int, say: Callable[[float], None]) -> dict[str, Any] | None:
-        """What a candidate reached with a seed, from the journal or by running it."""
-        run, algorithm = self.config.run, method.algorithm
-        rounds = self.plan.settings.rounds or run.rounds
-        participation = 1.0 if algorithm.name == Local.name else run.participation
-        finetune = self.config.finetune(algorithm) if method.finetune else None
+    def _planned(self, method: Method, seed: int, key: str) -> PlannedRun:
+        """A run whose checkpoint, where it was interrupted, lies in the search's folder."""
+        place = None if self.folder is None else self.folder / UNFINISHED / key
+        resume = place if place is not None and checkpoints.latest(place) is not None else None
+        return PlannedRun(self.problem, method.algorithm, seed, self._finetune(method), resume, place)
+
+    def _finetune(self, method: Method) -> FineTune | None:
+        finetune = self.config.finetune(method.algorithm) if method.finetune else None
         if method.finetune and finetune is None:
             raise PolyfedError(f"{self.config.where}: '{method.label}' asks for fine-tuning, but nothing is fine-tuned")
-        identity = run_identity(self.problem, algorithm, participation, seed, run.init, run.dtype, run.compute)  # pyright: ignore
-        extra = {"rounds": rounds, "finetune": None if finetune is None else asdict(finetune)}
-        key = _digest({**identity, **extra})
-        if key in self.journal.done:
-            return self.journal.done[key]
+        return finetune
 
-        def on_progress(simulation: Simulation, _: Any) -> None:
-            say(min(simulation.round / rounds, 0.99))
+    def _key(self, method: Method, seed: int) -> str:
+        run, algorithm, finetune = self.config.run, method.algorithm, self._finetune(method)
+        participation = 1.0 if algorithm.name == Local.name else run.participation
+        identity = run_identity(self.problem, algorithm, participation, seed, run.init, run.dtype, run.compute)
+        rounds = self.plan.settings.rounds or run.rounds
+        return _digest({**identity, "rounds": rounds, "finetune": None if finetune is None else asdict(finetune)})
 
-        with _silence():
-            result = simulate(
-                self.problem,
-                algorithm,
-                rounds=rounds,
-                participation=participation,
-                seed=seed,
-                init=run.init,  # pyright: ignore[reportArgumentType]
-                eval_every=rounds,
-                dtype=run.dtype,  # pyright: ignore[reportArgumentType]
-                compute=run.compute,  # pyright: ignore[reportArgumentType]
-                devices=run.devices,
-                chunk=run.chunk,
-                store=run.store,  # pyright: ignore[reportArgumentType]
-                progress=on_progress,
-            )
-            if result.interrupted:
-                return None
-            measured = result.simulation.measure(finetune)["finetuned" if finetune else "personal"]["validation"]
+    def _reached(self, method: Method, result: Result) -> dict[str, Any]:
+        """The score of the deployed models on validation rows."""
+        finetune = self._finetune(method)
+        measured = result.simulation.measure(finetune)["finetuned" if finetune else "personal"]["validation"]
         score, loss = (float(np.nanmean(measured[name])) for name in (self.problem.loss.metric_name, "loss"))
         diverged = result.diverged is not None or not np.isfinite([score, loss]).all()
-        found = {
+        return {
             "score": None if diverged else score,
             "loss": None if diverged else loss,
             "diverged": diverged,
             "seconds": result.simulation.seconds,
             "compile_seconds": result.compile_seconds,
         }
-        self.journal.add(key, method.label, found)
-        return found
+
+
+def _over_seeds(reached: list[dict[str, Any]]) -> dict[str, Any]:
+    """A candidate's runs as one: means, and what they took in all."""
+    diverged = any(one["diverged"] for one in reached)
+    means = {key: None if diverged else float(np.mean([one[key] for one in reached])) for key in ("score", "loss")}
+    spent = {key: sum(one[key] for one in reached) for key in ("seconds", "compile_seconds")}
+    return {**means, "diverged": diverged, **spent}
 
 
 @contextmanager
