@@ -21,6 +21,7 @@ from polyfed.algorithms import DCGD, DIANA, FLIX, Scafflix
 from polyfed.algorithms.contract import Algorithm
 from polyfed.engine.simulation import Simulation
 
+pytestmark = pytest.mark.full
 SEEDS, CLIENTS, DIM, BATCH = 200, 6, 5, 16
 ALPHA = np.array([0.05, 0.1, 0.3, 0.6, 0.8, 1.0])
 STEEP = np.array([10.0, 0.3, 3.0, 30.0, 1.0, 0.5])

@@ -13,6 +13,7 @@ from polyfed.engine.simulation import Simulation
 from tests.algorithms.comparison import INIT, SEED, START, matrix, trained
 from tests.algorithms.references import baselines
 
+pytestmark = pytest.mark.full
 A = pf.algorithms
 ROUNDS, STEPS = 3, 4
 WORK = {"lr": 0.3, "local_steps": STEPS}

@@ -11,6 +11,7 @@ from tests.algorithms.comparison import SEED, START, matrix, trained
 from tests.algorithms.references import baselines
 from tests.algorithms.references.shared import clients_of
 
+pytestmark = pytest.mark.full
 A = pf.algorithms
 ROUNDS, STEPS = 3, 4
 WORK = {"lr": 0.3, "local_steps": STEPS}

@@ -62,6 +62,7 @@ def test_a_client_with_alpha_0_among_others_is_left_in_peace(problem, own) -> No
         assert result.bits_up == 5 * 4 * 64 * numbers
 
 
+@pytest.mark.full
 def test_every_solver_agrees_on_the_solution(problem) -> None:
     """Unequal alpha: gradient norm 1e-12 for the reference, 1e-9 between the solvers; the gap is never negative."""
     solution = problem.solve(ALPHA)
@@ -76,7 +77,7 @@ def test_every_solver_agrees_on_the_solution(problem) -> None:
         assert max(result.rows[-1][name] for name in ("gap", "grad_norm2", "distance")) <= 1e-13
 
 
-@pytest.mark.parametrize("alpha", [1.0, 0.1, 0.01])
+@pytest.mark.parametrize("alpha", [1.0, *(pytest.param(alpha, marks=pytest.mark.full) for alpha in (0.1, 0.01))])
 @pytest.mark.parametrize(
     ("make", "every"),
     [(A.FLIX, 1), (A.Scafflix, 1), (partial(A.DIANA, compressor={"name": "rand_k", "k": 2}), 5)],

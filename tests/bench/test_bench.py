@@ -32,6 +32,7 @@ def test_the_figures_follow_from_the_times() -> None:
     assert found["memory_ratio"] == pytest.approx(1.25)
 
 
+@pytest.mark.full
 def test_the_command_prints_a_share_of_the_machines_rate() -> None:
     command = [sys.executable, "-m", "polyfed", "bench", "engine", "--repeat", "1", "--no-memory", "--json"]
     found = json.loads(subprocess.run(command, capture_output=True, text=True, check=True, timeout=300).stdout)

@@ -46,6 +46,7 @@ def test_generated_rows_follow_from_the_client_alone() -> None:
     assert small.train.sizes[0] + small.test.sizes[0] == ROWS
 
 
+@pytest.mark.full
 def test_the_command_tells_time_memory_and_bytes(tmp_path: Path) -> None:
     command = [
         sys.executable,

@@ -24,8 +24,8 @@ def small(name: str) -> dict[str, Any]:
 
 
 def few(names: Iterable[str], *quick: str) -> list[Any]:
-    """All of these names; those that are not `quick` are left to `make test-deploy`."""
-    return [name if name in quick else pytest.param(name, marks=pytest.mark.deploy) for name in names]
+    """All of these names; those that are not `quick` are left to `make test-all`."""
+    return [name if name in quick else pytest.param(name, marks=pytest.mark.full) for name in names]
 
 
 def simulated(federation: pf.Federation, method: dict[str, Any], rounds: int = 5, **options: Any) -> Simulation:

@@ -39,7 +39,7 @@ def wide() -> pf.Federation:
     return pf.Federation.from_arrays(clients, classes=CLASSES)
 
 
-@pytest.mark.parametrize("kind", few(METHODS, "seeded rand_k", "dithering"))
+@pytest.mark.parametrize("kind", few(METHODS, "seeded rand_k"))
 def test_the_bits_of_an_upload_are_those_that_the_simulator_counts(wide, loopback, kind) -> None:
     grid: Loopback = loopback(federation=wide)
     method = {"name": "dcgd", "lr": 1e-4, "alpha": 1.0, **METHODS[kind]}

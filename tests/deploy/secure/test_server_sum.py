@@ -34,7 +34,7 @@ METHODS = {
 """Weights of rows, several parts, weights that follow from hyper-parameters, a state, and tiny weights."""
 
 
-@pytest.mark.parametrize("name", few(METHODS, "fedavg", "fedbc"))
+@pytest.mark.parametrize("name", few(METHODS, "fedavg"))
 def test_a_secure_run_equals_the_simulated_one_and_the_server_sees_masked_words_alone(three, loopback, name) -> None:
     grid, method, seen = loopback(), {**small(name), **METHODS[name]}, []
 
@@ -83,7 +83,7 @@ def test_who_drops_out_between_the_phases_is_left_out_of_the_sum_and_comes_back(
     close(lossy(loopback("masked"), True), lossy(loopback("plain"), False))
 
 
-@pytest.mark.deploy
+@pytest.mark.full
 def test_privacy_and_masks_go_together(three, loopback) -> None:
     pytest.importorskip("dp_accounting", reason="needs dp-accounting: pip install 'polyfed[privacy]'")
     section: dict[str, Any] = {"clip": 0.05, "noise": 0.5, "delta": 0.01}

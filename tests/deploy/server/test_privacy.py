@@ -34,7 +34,7 @@ METHODS: dict[str, dict[str, Any]] = {
 """One part and two, with a state and without, compressed, around the model, and a quotient of sums."""
 
 
-@pytest.mark.parametrize("name", few(METHODS, "diana"))
+@pytest.mark.parametrize("name", few(METHODS, "scaffold"))
 def test_a_private_deployed_run_equals_the_simulated_one(three, loopback, name) -> None:
     grid, method = loopback(), {**small(name), **METHODS[name]}
     section: dict[str, Any] = {"clip": 0.05, "noise": 0.5, "delta": 0.01}

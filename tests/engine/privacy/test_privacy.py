@@ -28,7 +28,7 @@ from polyfed.report.methods import group
 from polyfed.report.sections import methods_table
 from polyfed.studies.config import algorithm_from, make_config
 from polyfed.studies.experiment import Options, run
-from tests.conftest import SMALL, known, unequal_clients
+from tests.conftest import SMALL, each_method, known, unequal_clients
 
 dp_accounting = pytest.importorskip("dp_accounting", reason="needs dp-accounting: pip install 'polyfed[privacy]'")
 FEDAVG = algorithms.FedAvg(lr=0.5, local_steps=2, batch=4, weighting="uniform")
@@ -142,7 +142,7 @@ def test_a_private_run_goes_on_as_if_it_had_not_stopped(problem, tmp_path) -> No
         pf.simulate(problem, FEDAVG, rounds=4, resume=tmp_path, **options)
 
 
-@pytest.mark.parametrize("name", sorted(REGISTRY))
+@pytest.mark.parametrize("name", each_method(sorted(REGISTRY)))
 def test_every_algorithm_sends_one_bounded_vector_with_the_weight_one(problem, name) -> None:
     method = algorithm_from({"name": name, **known(name, {**SMALL, "weighting": "uniform"})})
     found = Simulation(problem, method, privacy=pf.Privacy(clip=1.0, noise=1.0))
