@@ -49,7 +49,7 @@ def each_method(names: Iterable[str]) -> list[Any]:
 
 
 def known(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of the options that a registered method has."""
+    """The options that a registered method has a field for."""
     cls: Any = pf.algorithms.REGISTRY[name]
     fields = {field.name for field in dataclasses.fields(cls)}
     return {key: value for key, value in options.items() if key in fields}

@@ -23,7 +23,7 @@ def matrix(params) -> np.ndarray:
 
 
 def trained(problem: pf.Problem, method: pf.algorithms.Algorithm, rounds: int = ROUNDS, **options: Any) -> Simulation:
-    """Some rounds; nothing is measured, which would have to be compiled, too."""
+    """Some rounds, without measuring: that would have to be compiled as well."""
     simulation = Simulation(problem, method, **{"seed": SEED, "init": INIT, "dtype": "float64", **options})
     simulation.prepare()
     simulation.advance(rounds)

@@ -34,7 +34,7 @@ def run(problem, method, **options):
 
 
 def states(problem, method, **options) -> list[np.ndarray]:
-    """The server and the clients after some rounds; nothing is measured, which would have to be compiled, too."""
+    """The server and the clients after some rounds, without measuring: that would have to be compiled as well."""
     simulation = Simulation(problem, method, **{"dtype": "float64", **options})
     simulation.prepare()
     simulation.advance(ROUNDS)
@@ -113,7 +113,7 @@ def test_float32_agrees_with_float64_to_its_precision(problem, method) -> None:
 
 
 def test_no_round_after_the_first_compiles_anything(problem, method) -> None:
-    """Neither a whole program nor a single operation; with the states on the devices and, of some, outside them."""
+    """Neither a whole program nor a single operation; with states on the devices and, for some methods, in memory."""
     for store in ("device", "host") if method.name in ("apfl", "diana", "fedavg", "scafflix") else ("device",):
         simulation = Simulation(problem, method, dtype="float64", participation=3, store=store)
         simulation.prepare()

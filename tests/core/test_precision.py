@@ -112,7 +112,7 @@ def test_a_run_ends_near_that_of_32_bits(name: str) -> None:
 
 
 def test_steps_below_the_resolution_of_16_bits_add_up() -> None:
-    """w <- (1 - lr) w from 1: below 1, numbers of 16 bits are 1/256 apart, and one that was kept in them would stay."""
+    """w <- (1 - lr) w from 1: below 1, numbers of 16 bits are 1/256 apart, so that weights kept in them would not move."""
     federation = pf.Federation.from_arrays([(np.ones((1, 1)), np.zeros(1))] * 2, validation=0, test=0)
     problem = pf.Problem(federation, pf.models.linear(bias=False), "squared")
     lr, steps = 1e-4, 400

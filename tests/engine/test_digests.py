@@ -79,7 +79,7 @@ def digest(ending: dict[str, list[np.ndarray]]) -> str:
 
 
 def numbers(ending: dict[str, list[np.ndarray]]) -> dict[str, list[list[float]]]:
-    """Of every array its size, its norm and its products with two fixed vectors, in an order that these give."""
+    """The size, the norm and the products with two fixed vectors of every array, sorted by these."""
     return {part: sorted(_projected(leaf) for leaf in leaves) for part, leaves in ending.items()}
 
 

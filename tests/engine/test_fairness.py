@@ -1,4 +1,4 @@
-"""Fairness: what is made of the clients' metrics, and whose data the server's averages listen to."""
+"""Fairness: the figures of the clients' metrics, and the weight of each client's data in the server's averages."""
 
 from __future__ import annotations
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import polyfed as pf
+from polyfed.engine.simulation import Simulation
 from tests.conftest import unequal_clients
 
 
@@ -26,8 +27,9 @@ def test_bits_are_those_of_the_messages(problem) -> None:
     parameters = 5 * 3
 
     def bits(method, **options):
-        last = pf.simulate(problem, method, rounds=3, participation=2, **options).history.iloc[-1]
-        return last["bits_up"] / 6, last["bits_down"] / 6
+        simulation = Simulation(problem, method, participation=2, **options)
+        simulation.advance(3)
+        return simulation.bits_up / 6, simulation.bits_down / 6
 
     assert bits(pf.algorithms.FedAvg()) == (32 * (parameters + 1), 32 * parameters)
     assert bits(pf.algorithms.FedAvg(weighting="uniform")) == (32 * parameters, 32 * parameters)

@@ -1,4 +1,4 @@
-"""Runs in sweep end where they end alone: other seeds, other data, other numbers, one program."""
+"""Runs in a sweep end where they end alone: other seeds, other data, other numbers, one program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is serialised is what the simulator counted, and a header that does not grow with the model."""
+"""A message has the bytes that the simulator counted, plus a header that does not grow with the model."""
 
 from __future__ import annotations
 

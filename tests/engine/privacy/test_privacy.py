@@ -94,7 +94,7 @@ def test_another_client_in_ones_place_moves_the_model_by_twice_the_clip_over_the
 
 
 def test_noise_on_the_sum_is_clip_times_noise_wherever_states_and_devices_are() -> None:
-    """At the optimum of a client whose rows are all zero nothing moves but by noise."""
+    """A client whose rows are all zero is at its optimum: only the noise moves anything."""
     rows = [(np.zeros((4, 900)), np.zeros(4)) for _ in range(5)]
     quiet = pf.Problem(pf.Federation.from_arrays(rows), pf.models.linear(bias=False), "squared")
     rule = pf.Privacy(clip=0.5, noise=3.0)

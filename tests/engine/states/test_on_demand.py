@@ -1,4 +1,4 @@
-"""Clients whose rows come to the devices with them: the same run as with all rows there; and samples of clients."""
+"""Rows that come to the devices with their clients: the same run as with all rows there; and samples of clients."""
 
 from __future__ import annotations
 

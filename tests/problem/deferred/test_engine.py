@@ -15,7 +15,7 @@ from polyfed.problem import deferred
 from polyfed.problem.deferred.plan import Deferral
 from polyfed.problem.deferred.run import Deferred
 from polyfed.problem.objective import Objective
-from tests.conftest import small_method
+from tests.conftest import each_method, small_method
 
 LINEAR = {
     "ditto",
@@ -49,7 +49,7 @@ def states(method, sizes: Sequence[int] = (12, 12, 12)) -> list[np.ndarray]:
 
 @pytest.fixture
 def loops(monkeypatch: pytest.MonkeyPatch) -> list[Deferred]:
-    """As on an accelerator, with everything deferred that can be; the loops that were."""
+    """Defer all that can be deferred, as on an accelerator; the loops that were deferred."""
     train, run, found = Objective.train, Deferred.run, []
 
     def as_there(self, *given, **options):
@@ -65,7 +65,7 @@ def loops(monkeypatch: pytest.MonkeyPatch) -> list[Deferred]:
     return found
 
 
-@pytest.mark.parametrize("name", sorted(LINEAR))
+@pytest.mark.parametrize("name", each_method(sorted(LINEAR)))
 def test_a_method_finds_the_same_numbers(name: str, loops: list[Deferred], monkeypatch) -> None:
     method = small_method(name)
     ours = states(method)

@@ -21,6 +21,7 @@ def problem() -> pf.Problem:
     return pf.Problem(fed, pf.models.linear(bias=False), "logistic", l2=0.1)
 
 
+@pytest.mark.full
 def test_measured_rounds_stay_within_the_theorems(problem) -> None:
     found = plan(problem, alpha=0.4, target=1e-7, measure=True)
     assert [row.method.split(" ")[0] for row in found.predictions] == ["FLIX", "DIANA", "Scafflix"]

@@ -22,7 +22,7 @@ SPACES = {"fedavg": {"lr": [0.01, 0.1, 1]}, "apfl": {"lr": [0.1, 1.0], "alpha": 
 
 
 def winner(found: Tuning) -> Trial:
-    """FedAvg's, which there must be."""
+    """The winner of FedAvg, which must have one."""
     best = found.winner("fedavg")
     assert best is not None
     return best
