@@ -40,6 +40,11 @@ KINDS = ("apfl", "diana", "fedavg", "fedbc", "pfedme", "plsgd", "scafflix", "sca
 `make test` runs the tests over all methods for these alone."""
 
 
+def few(values: Iterable[Any], *quick: Any) -> list[Any]:
+    """A parameter per value; those that are not `quick` are left to `make test-all`."""
+    return [value if value in quick else pytest.param(value, marks=pytest.mark.full) for value in values]
+
+
 def each_method(names: Iterable[str]) -> list[Any]:
     """A parameter per method. Its tests run in one worker, where they find the programs that the first compiled."""
     return [

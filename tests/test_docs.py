@@ -7,9 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parent.parent
 
 
+@pytest.mark.full
 def test_the_docs_are_up_to_date_and_their_examples_run() -> None:
     command = [sys.executable, str(ROOT / "docs" / "build.py"), "--check"]
     quick = os.environ | {"XLA_FLAGS": "--xla_backend_optimization_level=0"}  # most of the time goes into compilation

@@ -15,6 +15,7 @@ from polyfed.algorithms.apfl import validation_gradient
 from polyfed.engine.simulation import Simulation
 from tests.algorithms.comparison import INIT, ROUNDS, SEED, START, cohort, matrix, trained
 from tests.algorithms.references.apfl import apfl
+from tests.conftest import few
 
 A = pf.algorithms
 STEPS = 4
@@ -79,7 +80,7 @@ def test_alpha_1_is_training_alone(problem, lr) -> None:
         np.testing.assert_allclose(matrix(mixed.personal(i)), matrix(alone.personal(i)), atol=1e-10)
 
 
-@pytest.mark.parametrize("participation", [1.0, 2])
+@pytest.mark.parametrize("participation", few([1.0, 2], 2))
 def test_weighted_output_is_the_average_of_theorems_2_and_3(problem, participation) -> None:
     """Every iterate since the first step, with weight (t + a)^2; an absent client's v_i counts as it stands."""
     schedule, a = pf.InverseStep(9.0, 30.0), 30.0
@@ -184,7 +185,7 @@ def test_validation_rows_are_needed_for_alpha_on_validation() -> None:
         Simulation(problem, A.APFL(alpha_on="validation"))
 
 
-@pytest.mark.parametrize("adaptive", ["step", "round"])
+@pytest.mark.parametrize("adaptive", few(["step", "round"], "round"))
 def test_the_engine_offers_validation_rows_to_alpha(problem, adaptive) -> None:
     method = A.APFL(
         lr=0.3, alpha=0.6, alpha_lr=0.8, alpha_on="validation", adaptive=adaptive, batch=4, local_steps=STEPS

@@ -92,6 +92,7 @@ def test_any_optax_optimiser_takes_the_local_steps_and_begins_anew_in_each_round
     assert_is(run(problem, method), expected)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("deploy", ["global", "own"])
 def test_perfedbc_is_algorithm_3(problem, deploy) -> None:
     work = {**WORK, "inner_lr": 0.2, "inner_steps": 2}
@@ -223,6 +224,7 @@ def test_finetuning_takes_its_steps_from_the_clients_own_model_on_training_rows(
     np.testing.assert_allclose(matrix(tuned.personal(2)), one(everyone, 2), atol=1e-12)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("deploy", ["global", "own"])
 def test_perfedbc_adapts_the_global_model_or_the_clients_own(problem, deploy) -> None:
     tuned = run(problem, A.PerFedBC(**FULL, inner_lr=0.7, adapt_steps=2, deploy=deploy))
@@ -301,6 +303,7 @@ def test_refusals_of_fedbc(problem, options, sentence) -> None:
         Simulation(problem, A.FedBC(**options))
 
 
+@pytest.mark.full
 def test_the_published_protocol_adapts_on_test_rows_only_where_it_is_asked_for(problem) -> None:
     """One step from x_i on the client's test rows, in what is measured; the deployed models stay as they were."""
     method = A.FedBC(**FULL, adapt_steps=1, adapt_lr=0.7)

@@ -94,6 +94,7 @@ def test_diana_is_algorithm_3_with_the_compressors_own_draws(problem) -> None:
         np.testing.assert_allclose(simulation.server.memory["w"], after.mean(axis=0), atol=1e-12)
 
 
+@pytest.mark.full
 def test_compressed_messages_count_their_own_bits(problem) -> None:
     def bits(compressor, method: type[A.DCGD] | type[A.DIANA] = A.DCGD) -> float:
         return run(problem, method(alpha=0.5, compressor=compressor), 4).bits_up
@@ -105,6 +106,7 @@ def test_compressed_messages_count_their_own_bits(problem) -> None:
     assert bits("natural", A.DIANA) == 4 * 5 * 3 * 12
 
 
+@pytest.mark.full
 def test_error_feedback_makes_up_for_the_bias_of_top_k(problem) -> None:
     """The error that the smaller coordinates leave behind is sent later: a tenth of the stepsize, far less error."""
     problem.solve(0.5)

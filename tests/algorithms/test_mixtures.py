@@ -10,6 +10,7 @@ import pytest
 import polyfed as pf
 from tests.algorithms.logistic import ALPHA, WEIGHTS, history, logistic_problem, run
 from tests.algorithms.references.flix import local_models
+from tests.conftest import few
 
 A = pf.algorithms
 
@@ -27,14 +28,14 @@ def own(problem) -> np.ndarray:
 @pytest.mark.parametrize(
     ("one", "other"),
     [
-        (A.FLIX(alpha=1.0), A.DCGD(alpha=1.0)),
+        pytest.param(A.FLIX(alpha=1.0), A.DCGD(alpha=1.0), marks=pytest.mark.full),
         (A.FLIX(alpha=WEIGHTS), A.DCGD(alpha=WEIGHTS)),
         (A.FLIX(alpha=WEIGHTS), A.DIANA(alpha=WEIGHTS)),
-        (A.FLIX(alpha=WEIGHTS), A.DIANA(alpha=WEIGHTS, memory="gradient")),
+        pytest.param(A.FLIX(alpha=WEIGHTS), A.DIANA(alpha=WEIGHTS, memory="gradient"), marks=pytest.mark.full),
         (A.FLIX(alpha=WEIGHTS), A.DCGD(alpha=WEIGHTS, compressor={"name": "rand_k", "k": 3})),
         (A.Scafflix(alpha=1.0, p=0.3), A.Scaffnew(p=0.3)),
-        (A.Scafflix(alpha=1.0, p=0.3, lr=0.2), A.Scaffnew(p=0.3, lr=0.2)),
-        (A.Scaffnew(p=0.3, lr=[0.2] * 5), A.Scaffnew(p=0.3, lr=0.2)),
+        pytest.param(A.Scafflix(alpha=1.0, p=0.3, lr=0.2), A.Scaffnew(p=0.3, lr=0.2), marks=pytest.mark.full),
+        pytest.param(A.Scaffnew(p=0.3, lr=[0.2] * 5), A.Scaffnew(p=0.3, lr=0.2), marks=pytest.mark.full),
         (A.Scaffnew(p=1.0, lr=0.2), A.FLIX(alpha=1.0, lr=0.2)),
         (A.FLIX(alpha=1.0, lr=0.2), A.FedAvg(lr=0.2, local_steps=1, batch="full", weighting="uniform")),
     ],
@@ -45,6 +46,7 @@ def test_reductions_hold_exactly(problem, one, other) -> None:
     np.testing.assert_allclose(first.global_params["w"], second.global_params["w"], atol=1e-10)
 
 
+@pytest.mark.full
 def test_alpha_0_is_purely_local_and_sends_nothing(problem, own) -> None:
     for method in (A.FLIX(alpha=0.0), A.Scafflix(alpha=0.0, p=0.5), A.DIANA(alpha=0.0), A.DCGD(alpha=0.0)):
         result = run(problem, method, 5)
@@ -77,7 +79,7 @@ def test_every_solver_agrees_on_the_solution(problem) -> None:
         assert max(result.rows[-1][name] for name in ("gap", "grad_norm2", "distance")) <= 1e-13
 
 
-@pytest.mark.parametrize("alpha", [1.0, *(pytest.param(alpha, marks=pytest.mark.full) for alpha in (0.1, 0.01))])
+@pytest.mark.parametrize("alpha", few([1.0, 0.1, 0.01], 1.0))
 @pytest.mark.parametrize(
     ("make", "every"),
     [(A.FLIX, 1), (A.Scafflix, 1), (partial(A.DIANA, compressor={"name": "rand_k", "k": 2}), 5)],

@@ -17,7 +17,7 @@ from polyfed.problem.objective import Batching
 from tests.algorithms.comparison import INIT, START, matrix
 from tests.algorithms.references import apfl
 from tests.algorithms.references.shared import clients_of
-from tests.conftest import each_method, known, small_method, unequal_clients
+from tests.conftest import each_method, few, known, small_method, unequal_clients
 
 A = pf.algorithms
 CLIENT = 3
@@ -143,7 +143,7 @@ def test_the_key_decides_the_batches(problem) -> None:
     assert np.abs(one["w"] - other["w"]).max() > 1e-6
 
 
-@pytest.mark.parametrize("name", ["fomaml", "perfedavg", "perfedbc", "reptile"])
+@pytest.mark.parametrize("name", few(["reptile", "fomaml", "perfedavg", "perfedbc"], "reptile"))
 def test_what_meta_learning_deploys_is_adapted_to_the_clients_training_rows(problem, name) -> None:
     """Everywhere that a deployed model shows: one client's, everybody's, and the metrics."""
     found = pf.simulate(problem, small(name), rounds=3, dtype="float64", init=INIT)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
-import pytest
 
 import polyfed as pf
 from polyfed.deploy.site.state_file import StateFile
@@ -21,11 +19,6 @@ from tests.conftest import SMALL, known
 def small(name: str) -> dict[str, Any]:
     """A section [algorithm] with little local work."""
     return {"name": name, **known(name, SMALL)}
-
-
-def few(names: Iterable[str], *quick: str) -> list[Any]:
-    """All of these names; those that are not `quick` are left to `make test-all`."""
-    return [name if name in quick else pytest.param(name, marks=pytest.mark.full) for name in names]
 
 
 def simulated(federation: pf.Federation, method: dict[str, Any], rounds: int = 5, **options: Any) -> Simulation:

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from polyfed.algorithms import REGISTRY
-from tests.deploy.expected import few, simulated, small
+from tests.conftest import few
+from tests.deploy.expected import simulated, small
 
 
 @pytest.mark.parametrize("name", few(sorted(REGISTRY), "apfl", "scaffold"))

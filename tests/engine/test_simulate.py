@@ -11,6 +11,8 @@ import pytest
 
 import polyfed as pf
 from polyfed.engine.simulation import Simulation
+from tests.algorithms.comparison import matrix
+from tests.algorithms.references.shared import clients_of
 from tests.conftest import unequal_clients
 
 
@@ -40,7 +42,7 @@ def test_bits_are_those_of_the_messages(problem) -> None:
 
 def test_the_objective_is_the_mean_over_clients_with_the_ridge(problem) -> None:
     result = pf.simulate(problem, pf.algorithms.FedAvg(), rounds=3, dtype="float64")
-    by_hand = [problem.value(result.global_params, name) for name in problem.federation.clients]
+    by_hand = [client.loss(matrix(result.global_params)) for client in clients_of(problem)]
     assert result.history["objective"].iloc[-1] == pytest.approx(np.mean(by_hand), abs=1e-13)
 
 
@@ -62,13 +64,12 @@ def test_evaluation_covers_every_client_and_split(problem) -> None:
 def test_fine_tuning_starts_from_the_global_model_and_uses_training_rows_only(problem) -> None:
     result = pf.simulate(problem, pf.algorithms.FedAvg(), rounds=5, dtype="float64")
     tuned = result.evaluate("test", finetune=pf.FineTune(steps=4, lr=0.2, batch="full"))
-    for index, name in enumerate(problem.federation.clients):
-        params = result.global_params
+    for index, client in enumerate(clients_of(problem)):
+        params = matrix(result.global_params)
         for _ in range(4):
-            grads = problem.grad(params, name)
-            params = {key: params[key] - 0.2 * grads[key] for key in params}
+            params = params - 0.2 * client.grad(params)
         x, y = problem.federation.test.of(index)
-        assert tuned["finetuned_accuracy"][index] == np.mean(np.argmax(x @ params["w"] + params["b"], axis=1) == y)
+        assert tuned["finetuned_accuracy"][index] == np.mean(np.argmax(x @ params[:-1] + params[-1], axis=1) == y)
 
 
 def test_metrics_of_the_deployed_model_are_those_of_personal(problem) -> None:

@@ -38,7 +38,11 @@ def simulations(make: Any, shared: bool, participation: Any) -> list[Simulation]
 
 @pytest.mark.parametrize(
     ("name", "shared", "participation"),
-    [("fedbc, epochs", False, 3), ("fedbc, epochs", False, 1.0), ("apfl", True, 1.0)],
+    [
+        ("fedbc, epochs", False, 3),
+        pytest.param("fedbc, epochs", False, 1.0, marks=pytest.mark.full),
+        ("apfl", True, 1.0),
+    ],
 )
 def test_runs_end_where_they_end_alone(name: str, shared: bool, participation: Any) -> None:
     alone, together = (simulations(METHODS[name], shared, participation) for _ in range(2))

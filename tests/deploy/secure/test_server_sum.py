@@ -12,7 +12,8 @@ from flwr.app import Message
 import polyfed as pf
 from polyfed.deploy.protocol.wire import as_arrays
 from polyfed.deploy.settings import server_settings
-from tests.deploy.expected import close, few, simulated, small
+from tests.conftest import few
+from tests.deploy.expected import close, simulated, small
 from tests.deploy.loopback import PROBLEM, Loopback
 
 

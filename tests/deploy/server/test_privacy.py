@@ -19,7 +19,8 @@ from polyfed.deploy.settings import server_settings
 from polyfed.engine.participation import sampling
 from polyfed.engine.privacy.accounting import Accountant
 from polyfed.studies.config import algorithm_from
-from tests.deploy.expected import few, simulated, small
+from tests.conftest import few
+from tests.deploy.expected import simulated, small
 from tests.deploy.loopback import PROBLEM, Loopback
 
 pytest.importorskip("dp_accounting", reason="needs dp-accounting: pip install 'polyfed[privacy]'")

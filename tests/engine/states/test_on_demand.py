@@ -133,6 +133,7 @@ def test_the_sample_follows_from_the_seed_alone(problem) -> None:
         Simulation(pf.Problem(pf.Population.of(problem.federation), problem.model), METHODS["no state"], store="device")
 
 
+@pytest.mark.full
 def test_a_run_directory_holds_the_sample_and_says_so(tmp_path: Path) -> None:
     def made(name: str, **changes) -> tuple[dict, list[dict], Path]:
         sections = {

@@ -14,7 +14,7 @@ from polyfed.algorithms.shared import newcomer
 from polyfed.core import randomness
 from polyfed.core.randomness import Purpose
 from polyfed.studies.newcomers import trained
-from tests.conftest import small_method, unequal_clients
+from tests.conftest import few, small_method, unequal_clients
 
 SECTION = {"model": "linear", "bias": True, "loss": "softmax", "l2": 0.01}
 LATE = ("site-1", "site-3")
@@ -48,9 +48,7 @@ RULES = ("apfl", "diana", "fedavg", "fedbc", "l2gd", "perfedavg", "plsgd", "scaf
 """Methods of each kind of rule, and of each kind of state on the server; all others adapt in tests/algorithms."""
 
 
-@pytest.mark.parametrize(
-    "name", [name if name in ("apfl", "scaffold") else pytest.param(name, marks=pytest.mark.full) for name in RULES]
-)
+@pytest.mark.parametrize("name", few(RULES, "apfl", "scaffold"))
 def test_methods_give_newcomers_the_models_of_their_rules_also_from_disk(others, name, tmp_path) -> None:
     result = pf.simulate(others, small_method(name), rounds=3, eval_every=3, dtype="float64", seed=2)
     found = pf.personalize(result, late())
