@@ -12,7 +12,7 @@ import polyfed as pf
 from polyfed import compress
 from polyfed.engine.simulation import Simulation
 from polyfed.studies.config import algorithm_from
-from tests.deploy.expected import few
+from tests.conftest import few
 from tests.deploy.loopback import Loopback
 
 HEADER = 2000
