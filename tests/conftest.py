@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import signal
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -41,14 +41,19 @@ KINDS = ("apfl", "diana", "fedavg", "fedbc", "pfedme", "plsgd", "scafflix", "sca
 
 
 def few(values: Iterable[Any], *quick: Any) -> list[Any]:
-    """A parameter per value; those that are not `quick` are left to `make test-all`."""
-    return [value if value in quick else pytest.param(value, marks=pytest.mark.full) for value in values]
+    """A parameter per value, or tuple of values; those that are not `quick` are left to `make test-all`."""
+    return [
+        value
+        if value in quick
+        else pytest.param(*(value if isinstance(value, tuple) else [value]), marks=pytest.mark.full)
+        for value in values
+    ]
 
 
-def each_method(names: Iterable[str]) -> list[Any]:
+def each_method(names: Iterable[str], quick: Sequence[str] = KINDS) -> list[Any]:
     """A parameter per method. Its tests run in one worker, where they find the programs that the first compiled."""
     return [
-        pytest.param(name, marks=[pytest.mark.xdist_group(name), *([] if name in KINDS else [pytest.mark.full])])
+        pytest.param(name, marks=[pytest.mark.xdist_group(name), *([] if name in quick else [pytest.mark.full])])
         for name in names
     ]
 

@@ -24,13 +24,16 @@ ALPHA = [0.9, 0.2, 0.55, 1.0, 0.35, 0.0]
 
 @pytest.mark.parametrize(
     ("adaptive", "batch", "participation", "alpha_lr"),
-    [
-        ("off", 4, 1.0, None),
-        ("off", 4, 3, None),
-        ("step", 4, 3, 0.8),
-        ("round", "full", 1.0, None),
-        ("round", 4, 3, 2.0),
-    ],
+    few(
+        [
+            ("off", 4, 1.0, None),
+            ("off", 4, 3, None),
+            ("step", 4, 3, 0.8),
+            ("round", "full", 1.0, None),
+            ("round", 4, 3, 2.0),
+        ],
+        *(("off", 4, 3, None), ("round", 4, 3, 2.0)),
+    ),
 )
 def test_apfl_is_algorithm_1_with_equation_10(problem, adaptive, batch, participation, alpha_lr) -> None:
     method = A.APFL(
@@ -71,7 +74,7 @@ def test_alpha_0_is_fedavg_with_uniform_weights(problem) -> None:
     assert mixed.bits_up == average.bits_up
 
 
-@pytest.mark.parametrize("lr", [0.3, pf.InverseStep(9.0, 30.0)])
+@pytest.mark.parametrize("lr", few([0.3, pf.InverseStep(9.0, 30.0)], 0.3))
 def test_alpha_1_is_training_alone(problem, lr) -> None:
     work = {"lr": lr, "local_steps": STEPS, "batch": 4}
     mixed = trained(problem, A.APFL(**work, alpha=1.0, adaptive="off"), participation=3)

@@ -157,6 +157,7 @@ def test_with_a_fixed_multiplier_of_half_mu_it_is_fedprox(problem, participation
     np.testing.assert_allclose(matrix(found.global_params), matrix(expected.global_params), atol=1e-10)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-5), ("float64", 1e-10)])
 def test_where_all_multipliers_are_zero_it_is_fedavg_with_uniform_weights(problem, dtype, tolerance) -> None:
     average = run(problem, A.FedAvg(**WORK, weighting="uniform"), participation=3, dtype=dtype)

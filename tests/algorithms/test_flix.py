@@ -119,6 +119,7 @@ def test_error_feedback_makes_up_for_the_bias_of_top_k(problem) -> None:
     assert gap(0.1) < gap(1.0) / 20
 
 
+@pytest.mark.full
 def test_dcgd_stays_in_a_neighbourhood_that_diana_leaves(problem) -> None:
     problem.solve(0.5)
     rand = {"name": "rand_k", "k": 1}

@@ -9,6 +9,7 @@ import polyfed as pf
 from polyfed.engine.simulation import Simulation
 from tests.algorithms.comparison import SEED, START, cohort, matrix, trained
 from tests.algorithms.references import baselines
+from tests.conftest import few
 
 A = pf.algorithms
 ROUNDS, STEPS = 3, 4
@@ -20,7 +21,7 @@ def run(problem, method, **options):
     return trained(problem, method, ROUNDS, **options)
 
 
-@pytest.mark.parametrize(("batch", "rows", "participation"), [("full", None, 1.0), (4, 4, 3)])
+@pytest.mark.parametrize(("batch", "rows", "participation"), few([("full", None, 1.0), (4, 4, 3)], (4, 4, 3)))
 def test_pfedme_is_dinhs_algorithm(problem, batch, rows, participation) -> None:
     method = A.PFedMe(lr=0.1, local_steps=STEPS, batch=batch, penalty=5.0, inner_steps=3, inner_lr=0.08, beta=0.7)
     result = run(problem, method, participation=participation)

@@ -16,6 +16,7 @@ from polyfed.engine.simulation import Simulation
 from tests.algorithms.comparison import INIT, ROUNDS, SEED, START, cohort, matrix, trained
 from tests.algorithms.references.plsgd import low_rank, plsgd
 from tests.algorithms.references.shared import clients_of
+from tests.conftest import few
 
 A = pf.algorithms
 STEPS = 4
@@ -31,7 +32,8 @@ def theta_of(result, client: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    ("lr", "batch", "participation"), [(0.3, 4, 1.0), (0.3, "full", 3), (pf.InverseStep(9.0, 30.0), 4, 3)]
+    ("lr", "batch", "participation"),
+    few([(0.3, 4, 1.0), (0.3, "full", 3), (pf.InverseStep(9.0, 30.0), 4, 3)], (pf.InverseStep(9.0, 30.0), 4, 3)),
 )
 def test_plsgd_is_algorithm_1(problem, lr, batch, participation) -> None:
     result = trained(
@@ -46,7 +48,7 @@ def test_plsgd_is_algorithm_1(problem, lr, batch, participation) -> None:
         np.testing.assert_allclose(matrix(result.personal(m)), expected["w"] + theta, atol=1e-12)
 
 
-@pytest.mark.parametrize("participation", [1.0, 2])
+@pytest.mark.parametrize("participation", few([1.0, 2], 2))
 def test_outputs_ii_and_iii_are_the_averages_of_theorem_2(problem, participation) -> None:
     method, members = A.PLSGD(**WORK, alpha=0.6, beta=0.8), cohort(participation, problem)
     found = algorithm_1(problem, lambda t: 0.3, 0.6, 0.8, 4, members)
@@ -72,6 +74,7 @@ def test_alpha_0_is_local_sgd_with_an_outer_stepsize(problem) -> None:
         assert ours.bits_up == other.bits_up
 
 
+@pytest.mark.full
 def test_alpha_0_and_one_step_is_minibatch_sgd_and_so_are_many_tiny_ones(problem) -> None:
     one = {**WORK, "local_steps": 1}
     ours, other = trained(problem, A.PLSGD(**one, alpha=0.0)), trained(problem, A.MinibatchSGD(**one))
@@ -81,6 +84,7 @@ def test_alpha_0_and_one_step_is_minibatch_sgd_and_so_are_many_tiny_ones(problem
     np.testing.assert_allclose(matrix(trained(problem, tiny).global_params), matrix(many.global_params), atol=1e-6)
 
 
+@pytest.mark.full
 def test_beta_0_is_training_alone_with_one_step_and_in_the_limit_of_small_inner_steps(problem) -> None:
     one = {**WORK, "local_steps": 1}
     ours = trained(problem, A.PLSGD(**one, alpha=0.5, beta=0.0), participation=3)

@@ -130,7 +130,7 @@ def test_resuming_is_bit_identical(problem, method, tmp_path: Path) -> None:
     assert_same(run(problem, method, rounds=6, participation=3, resume=tmp_path), expected, 0)
 
 
-@pytest.mark.parametrize("method", each_method(KINDS), indirect=True)
+@pytest.mark.parametrize("method", each_method(KINDS, quick=("apfl", "scafflix")), indirect=True)
 def test_a_checkpoint_can_be_resumed_on_other_devices_and_from_another_store(problem, method, tmp_path: Path) -> None:
     expected = run(problem, method, participation=3)
     run(problem, method, rounds=2, participation=3, checkpoint=tmp_path, devices=1, chunk=2)

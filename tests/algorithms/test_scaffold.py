@@ -9,11 +9,12 @@ import pytest
 import polyfed as pf
 from tests.algorithms.comparison import SEED, START, cohort, matrix, trained
 from tests.algorithms.references import baselines
+from tests.conftest import few
 
 A = pf.algorithms
 ROUNDS, STEPS = 4, 5
 WORK = {"lr": 0.3, "local_steps": STEPS}
-BATCHES = [("full", None), (4, 4)]
+BATCHES = few([("full", None), (4, 4)], (4, 4))
 
 
 def run(problem, method, **options):
@@ -22,7 +23,7 @@ def run(problem, method, **options):
 
 @pytest.mark.parametrize(("batch", "rows"), BATCHES)
 @pytest.mark.parametrize("option", ["I", "II"])
-@pytest.mark.parametrize("participation", [1.0, 3])
+@pytest.mark.parametrize("participation", few([1.0, 3], 3))
 def test_scaffold_is_karimireddys_algorithm(problem, option, batch, rows, participation) -> None:
     method = A.Scaffold(**WORK, batch=batch, option=option, server_lr=0.8)
     result = run(problem, method, participation=participation)

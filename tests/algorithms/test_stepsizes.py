@@ -96,6 +96,7 @@ def test_the_trace_bound_can_be_taken_instead(logistic) -> None:
     assert usual > 1 / bound.mean()
 
 
+@pytest.mark.full
 def test_a_reference_belongs_to_its_local_models_precision(logistic) -> None:
     """A run whose x_i* are computed less precisely is not measured against the solution of others."""
     problem = pf.Problem(logistic.federation, logistic.model, "logistic", l2=L2)

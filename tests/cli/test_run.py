@@ -151,6 +151,7 @@ def test_own_data_in_a_table(tmp_path: Path) -> None:
     assert "Traceback" not in refused.stderr
 
 
+@pytest.mark.full
 def test_explicit_mixtures_from_a_config(config: Path, tmp_path: Path) -> None:
     small = CONFIG.replace("sizes = 40", "sizes = 40\nfeatures = 8\nclasses = 3").replace("l2 = 0.001", "l2 = 0.01")
     text = small.replace('name = "scaffold"', 'name = "scafflix"\nalpha = 0.3').replace("local_steps = 4\n", "")

@@ -45,7 +45,7 @@ FEDERATED: dict[str, dict[str, Any]] = {
 """Theory's stepsizes, columns, rules, values of each site's own; silent sites."""
 
 
-@pytest.mark.parametrize("name", few(FEDERATED, "diana"))
+@pytest.mark.parametrize("name", few(FEDERATED, "scaffnew"))
 def test_what_follows_from_the_whole_federation_is_the_same_across_sites(three, loopback, name) -> None:
     grid, method = loopback(), {"name": name, **FEDERATED[name]}
     grid.serve(method)

@@ -13,6 +13,7 @@ from polyfed.core.errors import PolyfedError
 from polyfed.engine.measure import FineTune
 from polyfed.engine.simulation import Simulation
 from polyfed.engine.sweep import Sweep, most_runs
+from tests.conftest import few
 
 RUNS = 3
 
@@ -38,11 +39,7 @@ def simulations(make: Any, shared: bool, participation: Any) -> list[Simulation]
 
 @pytest.mark.parametrize(
     ("name", "shared", "participation"),
-    [
-        ("fedbc, epochs", False, 3),
-        pytest.param("fedbc, epochs", False, 1.0, marks=pytest.mark.full),
-        ("apfl", True, 1.0),
-    ],
+    few([("fedbc, epochs", False, 3), ("fedbc, epochs", False, 1.0), ("apfl", True, 1.0)], ("apfl", True, 1.0)),
 )
 def test_runs_end_where_they_end_alone(name: str, shared: bool, participation: Any) -> None:
     alone, together = (simulations(METHODS[name], shared, participation) for _ in range(2))

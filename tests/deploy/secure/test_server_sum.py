@@ -17,6 +17,7 @@ from tests.deploy.expected import close, simulated, small
 from tests.deploy.loopback import PROBLEM, Loopback
 
 
+@pytest.mark.full
 def test_multipliers_that_are_all_zero_average_uniformly_under_masks(three, loopback) -> None:
     grid, method = loopback(), {**small("fedbc"), "dual_lr": 0.0}
     server = grid.serve(method, {"rounds": 3}, secure=True)

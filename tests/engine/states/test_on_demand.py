@@ -102,6 +102,7 @@ def test_rows_in_memory_grow_with_the_clients_that_are_stored(monkeypatch) -> No
     assert len(rows._rows[0]) <= 2 * len(rows.stored)
 
 
+@pytest.mark.full
 def test_a_sample_is_measured_as_all_clients_are(problem, on_demand) -> None:
     options = {**OPTIONS, "rounds": 2, "participation": 3}
     everyone = pf.simulate(problem, METHODS["prepared"], store="device", **options)

@@ -78,6 +78,7 @@ def test_only_training_rows_make_the_model_and_only_held_out_rows_judge_it(other
     assert one.rows[0]["personal_accuracy"] == pytest.approx(expected.mean())
 
 
+@pytest.mark.full
 def test_validation_rows_judge_where_there_are_no_test_rows_unless_the_method_learns_from_them(others) -> None:
     plain = {name: {part: unequal_clients()[name][part] for part in ("train", "validation")} for name in LATE}
     newcomers = pf.Federation.from_arrays(plain, classes=3)
@@ -90,6 +91,7 @@ def test_validation_rows_judge_where_there_are_no_test_rows_unless_the_method_le
         assert (found.rows[0]["personal_accuracy"] is None) == (split is None)
 
 
+@pytest.mark.full
 def test_steps_and_fine_tuning_take_the_place_of_the_methods_own_work(others) -> None:
     result = pf.simulate(others, pf.algorithms.FedAvg(lr=0.1, local_steps=3, batch="full"), rounds=2, dtype="float64")
     given = pf.personalize(result, late(), steps=7).personal(0)["w"]
@@ -146,7 +148,9 @@ def test_named_labels_keep_their_numbers_and_unknown_ones_are_named() -> None:
         pf.personalize(result, (x, np.where(sure, names, "never")))
 
 
-@pytest.mark.parametrize("labels", [(-1, 1), (0, 1), (1, 2)])
+@pytest.mark.parametrize(
+    "labels", [(-1, 1), pytest.param((0, 1), marks=pytest.mark.full), pytest.param((1, 2), marks=pytest.mark.full)]
+)
 def test_binary_labels_are_read_as_the_run_reads_them(labels) -> None:
     rng = np.random.default_rng(0)
     x = rng.normal(size=(60, 2))

@@ -104,6 +104,7 @@ def test_the_regimes_constants_are_those_of_the_clients(least_squares) -> None:
     assert found.noise == pytest.approx(np.sqrt(max(noise)))
 
 
+@pytest.mark.full
 def test_a_regime_is_the_least_bound_and_the_nearest_run(least_squares) -> None:
     far = regime(least_squares(30.0), local_steps=5, rounds=30, batch=4, measure=True)
     assert (far.predicted, far.measured) == ("local", "local")
