@@ -10,6 +10,7 @@ import ast
 import dataclasses
 import inspect
 import json
+import os
 import re
 import subprocess
 import sys
@@ -17,7 +18,7 @@ import tempfile
 import textwrap
 import tomllib
 from collections.abc import Iterator
-from itertools import chain, pairwise
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,7 @@ WORDS = {
     "list[float]": "list of numbers",
     "list[str]": "list of words",
     "dict[str, Any]": "table",
+    "dict[str, object]": "table",
     "Compressor": "compressor",
     "int": "whole number",
     "float": "number",
@@ -59,7 +61,7 @@ def main() -> int:
     for page in pages():
         problems += rewrite(page, check)
     for page in pages():
-        problems += [*broken_links(page), *bad_configs(page), *failing_examples(page)]
+        problems += [*mistakes(page), *failing_examples(page)]
     problems += wrong_sources(DOCS / "config.md")
     for problem in problems:
         print(f"docs: {problem}", file=sys.stderr)
@@ -69,8 +71,11 @@ def main() -> int:
 
 def pages() -> list[Path]:
     """The Markdown files of the repository, without hidden folders and runs."""
-    found = (path for path in ROOT.rglob("*.md") if path.is_file())
-    return sorted(p for p in found if not any(w[0] == "." or w == "runs" for w in p.relative_to(ROOT).parts))
+    files: list[Path] = []
+    for folder, inner, names in os.walk(ROOT):
+        inner[:] = [name for name in inner if name[0] != "." and name != "runs"]
+        files += [Path(folder, name) for name in names if name.endswith(".md") and name[0] != "."]
+    return sorted(files)
 
 
 def rewrite(page: Path, check: bool) -> Iterator[str]:
@@ -214,22 +219,34 @@ def reproductions() -> str:
 
 
 def fields_table(cls: type, title: str, up: str) -> str:
-    """A row per field, a class's own before those of its bases: the string under the field says what it is."""
-    bodies = [
-        ast.parse(textwrap.dedent(inspect.getsource(part))).body[0]
-        for part in cls.__mro__
-        if "__dataclass_fields__" in vars(part)
-    ]
-    rows, known = [], set()
-    for item, after in chain.from_iterable(pairwise(body.body) for body in bodies if isinstance(body, ast.ClassDef)):
-        if isinstance(item, ast.AnnAssign) and ast.unparse(item.target) not in known:
-            known.add(ast.unparse(item.target))
+    """A row per field: the string under it says what it is.
+
+    A class's own fields come before those of its bases. One that only changes a base's default stays with the others of
+    the base.
+    """
+    declared = [fields_of(part) for part in cls.__mro__ if "__dataclass_fields__" in vars(part)]
+    kinds = {name: field.annotation for part in reversed(declared) for name, (field, _) in part.items()}
+    rows: dict[str, tuple[str, ...]] = {}
+    for place, part in enumerate(declared):
+        for name, (field, text) in part.items():
+            if name in rows or any(text == base[name][1] for base in declared[place + 1 :] if name in base):
+                continue
+            default = shown(getattr(cls, name)) if field.value else "required"
+            rows[name] = f"`{name}`", in_words(kinds[name]).replace("{up}", up), default, text
+    return table((title, "type", "default", "meaning"), list(rows.values()))
+
+
+def fields_of(cls: type) -> dict[str, tuple[ast.AnnAssign, str]]:
+    """The fields that a class declares itself, with the strings under them."""
+    body = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
+    assert isinstance(body, ast.ClassDef)
+    fields = {}
+    for item, after in pairwise(body.body):
+        if isinstance(item, ast.AnnAssign):
             text = after.value.value if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant) else ""
             assert text, f"{cls.__name__}.{ast.unparse(item.target)} has no docstring"
-            default = shown(getattr(cls, ast.unparse(item.target))) if item.value else "required"
-            kind = in_words(item.annotation).replace("{up}", up)
-            rows.append((f"`{ast.unparse(item.target)}`", kind, default, " ".join(str(text).split())))
-    return table((title, "type", "default", "meaning"), rows)
+            fields[ast.unparse(item.target)] = item, " ".join(str(text).split())
+    return fields
 
 
 def in_words(annotation: ast.expr) -> str:
@@ -253,6 +270,12 @@ def shown(value: Any) -> str:
 def table(headers: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
     lines = [headers, ("---",) * len(headers), *(tuple(cell.replace("|", r"\|") for cell in row) for row in rows)]
     return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+
+
+def mistakes(page: Path) -> Iterator[str]:
+    """What is wrong with a page's links and configs."""
+    yield from broken_links(page)
+    yield from bad_configs(page)
 
 
 def broken_links(page: Path) -> Iterator[str]:
@@ -284,10 +307,15 @@ def bad_configs(page: Path) -> Iterator[str]:
             yield f"{where(page, text, block.start())}: {error}"
 
 
+def examples(text: str) -> list[re.Match[str]]:
+    """The Python examples of a page that are run."""
+    return list(re.finditer(EXAMPLE.format("run", "python"), text, re.S | re.M))
+
+
 def failing_examples(page: Path) -> Iterator[str]:
     """Run a page's examples as one program, each line where it stands in the page, in an empty folder."""
     text = page.read_text(encoding="utf-8")
-    blocks = list(re.finditer(EXAMPLE.format("run", "python"), text, re.S | re.M))
+    blocks = examples(text)
     if not blocks:
         return
     code = "".join(

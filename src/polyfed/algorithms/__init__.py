@@ -1,4 +1,9 @@
-"""Algorithms, one file per paper. `REGISTRY` maps a config's `algorithm.name` to its class."""
+"""Algorithms, one file per method. `REGISTRY` maps a config's `algorithm.name` to its class.
+
+contract.py     what an algorithm says: seven functions, and at most six hooks
+field_types.py  what the types of its hyper-parameters say
+shared/         what several algorithms share
+"""
 
 from polyfed.algorithms.apfl import APFL
 from polyfed.algorithms.contract import REGISTRY, Algorithm, Total, Upload, algorithm, get_algorithm

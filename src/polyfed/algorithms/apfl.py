@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,9 +18,7 @@ from polyfed.core.errors import PolyfedError
 from polyfed.core.schedules import Decay, InverseStep, Schedule, at
 from polyfed.core.trees import Tree, descend, descend_together, dot, mix, subtract, where, zeros_like
 from polyfed.problem.objective import Batch, Batching, Objective
-
-if TYPE_CHECKING:
-    from polyfed.problem.problem import Problem
+from polyfed.problem.problem import Problem
 
 
 class ApflState(NamedTuple):

@@ -112,7 +112,7 @@ class Algorithm(ABC):
     def personal(self, server: Server, state: State, /) -> Tree:
         """The model that a client deploys."""
 
-    resolve: Callable[..., Any] | None = None
+    resolve: Callable[..., Algorithm] | None = None
     """`resolve(problem) -> algorithm`: fill in what follows from the problem, such as a theorem's stepsize."""
     prepare: Callable[..., State] | None = None
     """`prepare(state, f, key) -> state`: what a client does alone before round 1, at no bits."""

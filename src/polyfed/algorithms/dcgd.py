@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -13,15 +13,13 @@ from polyfed.algorithms.contract import Total, Upload, algorithm
 from polyfed.algorithms.shared import checks, mixture
 from polyfed.algorithms.shared.compressed import CompressedMethod, model_size
 from polyfed.algorithms.shared.mixture import Mixture
+from polyfed.algorithms.shared.per_client import resolved
 from polyfed.algorithms.shared.server import GlobalModel, SendsModel
 from polyfed.core import trees
 from polyfed.core.errors import PolyfedError
 from polyfed.core.trees import Tree
 from polyfed.problem.objective import Batching, Objective
-
-if TYPE_CHECKING:
-    from polyfed.problem.problem import Problem
-
+from polyfed.problem.problem import Problem
 
 THEOREMS = {"strong": 4, "convex": 6, "nonconvex": 8}
 """The paper's theorem on the stepsize, by how convex the objective is."""
@@ -53,7 +51,7 @@ class DCGD(CompressedMethod, SendsModel):
     def resolve(self, problem: Problem) -> DCGD:
         alpha, compressor, size = self.weights(problem), self.made_compressor, model_size(problem)
         compressor.check(size)
-        changes: dict[str, Any] = {
+        changes: dict[str, object] = {
             "alpha": mixture.compact(alpha),
             "plm": self.plm and bool(np.any(alpha < 1)),
             "compressor": compressor,
@@ -87,8 +85,7 @@ class DCGD(CompressedMethod, SendsModel):
         return Upload(message, bits=bits, silent=state.mixture.alpha == 0, sealed=sealed), state
 
     def update(self, server: GlobalModel, total: Total) -> GlobalModel:
-        assert self.lr is not None, "resolve fills it in"
-        return GlobalModel(trees.descend(server.params, self.lr, total.mean))  # lines 6, 7
+        return GlobalModel(trees.descend(server.params, resolved(self.lr), total.mean))  # lines 6, 7
 
     def personal(self, server: GlobalModel, state: DcgdState) -> Tree:
         return mixture.deployed(server.params, state.mixture)

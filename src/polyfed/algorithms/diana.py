@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,14 +14,12 @@ from polyfed.algorithms.contract import Total, Upload, algorithm
 from polyfed.algorithms.shared import checks, mixture
 from polyfed.algorithms.shared.compressed import CompressedMethod, model_size
 from polyfed.algorithms.shared.mixture import Mixture
+from polyfed.algorithms.shared.per_client import is_vector, resolved
 from polyfed.core import trees
 from polyfed.core.errors import PolyfedError
 from polyfed.core.trees import Tree
 from polyfed.problem.objective import Batching, Objective
-
-if TYPE_CHECKING:
-    from polyfed.problem.problem import Problem
-
+from polyfed.problem.problem import Problem
 
 THEOREMS = {"strong": 5, "convex": 7, "nonconvex": 9}
 """The paper's theorem on the stepsize, by how convex the objective is."""
@@ -81,7 +79,7 @@ class DIANA(CompressedMethod):
         if np.any(given * (1 + omega) > 1 + 1e-9):
             mixture.warn_above(self, "beta", given, 1 / (1 + omega), "Lemma 4")
         plm = self.plm and bool(np.any(alpha < 1))
-        changes: dict[str, Any] = {"alpha": mixture.compact(alpha), "plm": plm}
+        changes: dict[str, object] = {"alpha": mixture.compact(alpha), "plm": plm}
         if self.lr is None or self.smoothness is not None or problem.model.design is not None:
             L, regime = mixture.smoothness(self, problem)
             limit = theory.diana_stepsize(L, alpha, omega, beta, regime)
@@ -114,7 +112,7 @@ class DIANA(CompressedMethod):
             bits = jnp.where(first, trees.bits(difference), bits)
             sealed = dataclasses.replace(sealed, whole=first)
         change = trees.scale(beta, message)
-        apart = np.ndim(self.beta) == 1  # pyright: ignore[reportArgumentType]
+        apart = is_vector(self.beta)
         sent = DianaUpload(message, change if apart else None)
         code = DianaUpload(sealed, dataclasses.replace(sealed, factor=beta) if apart else None)
         bits = bits * (2 if apart else 1)
@@ -127,15 +125,13 @@ class DIANA(CompressedMethod):
         share = total.count / total.population
         change = mean.memory
         if change is None:
-            beta: Any = self.beta
-            if (
-                self.memory == "gradient"
-            ):  # in the first round every memory is still zero, and takes the gradient itself
+            beta = resolved(self.beta)
+            assert not isinstance(beta, list), "clients with their own beta_i send the change of their memory"
+            if self.memory == "gradient":  # in the first round every memory is zero, and takes the gradient itself
                 beta = jnp.where(trees.squared_norm(server.memory) == 0, 1.0, beta)
             change = trees.scale(beta, mean.difference)
-        assert self.lr is not None
         return DianaServer(
-            trees.descend(server.params, self.lr, step),  # line 9
+            trees.descend(server.params, resolved(self.lr), step),  # line 9
             trees.add(server.memory, trees.scale(share, change)),  # line 10
         )
 

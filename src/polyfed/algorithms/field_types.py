@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import collections.abc
 import types
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, is_dataclass
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Literal, Union, get_args, get_origin, get_type_hints
 
 import jax
 import numpy as np
@@ -17,9 +17,10 @@ from polyfed.core.schedules import Decay, Inverse, InverseStep
 
 TRACED = (float, Decay, Inverse, InverseStep, Compressor, np.ndarray, jax.Array)
 """Types whose values a compiled program takes as inputs."""
-STATIC = (int, bool, str, type(None), optax.GradientTransformation, collections.abc.Callable)
-"""Types whose values are part of the program."""
-SEQUENCES = (list, tuple, collections.abc.Sequence)
+STATIC = (int, bool, str, type(None), optax.GradientTransformation)
+"""Types whose values are part of the program, as functions are."""
+FUNCTION = get_origin(Callable[..., object])
+SEQUENCES = (list, tuple, Sequence)
 BESIDE_NUMBERS = (str, int, type(None), dict)
 """What may stand beside a traced type: a name or a table that `resolve` turns into numbers, or nothing."""
 
@@ -47,14 +48,15 @@ def kinds(cls: type, owner: str) -> dict[str, Kind]:
     try:
         hints = get_type_hints(cls)
     except NameError as error:
+        unknown = [field.name for field in fields(cls) if str(error.name) in str(field.type)]
         raise PolyfedError(
-            f"algorithm '{owner}': the type of a field cannot be resolved ({error}); define or import it in the "
-            "module, outside of functions and of TYPE_CHECKING"
+            f"algorithm '{owner}': the type of {', '.join(unknown) or 'a field'} cannot be resolved ({error}); define "
+            "or import it in the module, outside of functions and of TYPE_CHECKING"
         ) from None
     return {field.name: _kind(hints[field.name], owner, field.name) for field in fields(cls)}
 
 
-def _kind(hint: Any, owner: str, name: str) -> Kind:
+def _kind(hint: object, owner: str, name: str) -> Kind:
     members = _members(hint)
     if hint is bool:
         return Kind(traced=False, flag=True)
@@ -73,26 +75,26 @@ def _kind(hint: Any, owner: str, name: str) -> Kind:
     )
 
 
-def _members(hint: Any) -> list[Any]:
+def _members(hint: object) -> list[object]:
     """The parts of a union, or the type itself."""
     return list(get_args(hint)) if get_origin(hint) in (Union, types.UnionType) else [hint]
 
 
-def _is_traced(member: Any) -> bool:
+def _is_traced(member: object) -> bool:
     if get_origin(member) in SEQUENCES:
         return all(_is_traced(part) for part in get_args(member) if part is not ...)
     return isinstance(member, type) and issubclass(member, TRACED)
 
 
-def _is_static(member: Any) -> bool:
+def _is_static(member: object) -> bool:
     if get_origin(member) in SEQUENCES:
         return all(_is_static(part) for part in get_args(member) if part is not ...)
-    if get_origin(member) in (Literal, collections.abc.Callable):
+    if get_origin(member) in (Literal, FUNCTION):
         return True
     return isinstance(member, type) and issubclass(member, STATIC)
 
 
-def _may_stand_beside(member: Any) -> bool:
+def _may_stand_beside(member: object) -> bool:
     if get_origin(member) is Literal:
         return all(isinstance(word, str) for word in get_args(member))
     kind = get_origin(member) or member

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,9 +19,7 @@ from polyfed.core import trees
 from polyfed.core.errors import PolyfedError
 from polyfed.core.trees import Tree
 from polyfed.problem.objective import Batch, Batching, Objective
-
-if TYPE_CHECKING:
-    from polyfed.problem.problem import Problem
+from polyfed.problem.problem import Problem
 
 
 class FlixServer(NamedTuple):
@@ -75,7 +73,7 @@ class FLIX(SmoothMixtureMethod, LocalSteps):
     def resolve(self, problem: Problem) -> FLIX:
         alpha = self.weights(problem)
         plm = self.plm and bool(np.any(alpha < 1))
-        changes: dict[str, Any] = {"alpha": mixture.compact(alpha), "plm": plm}
+        changes: dict[str, object] = {"alpha": mixture.compact(alpha), "plm": plm}
         if self.start == "average":
             changes["smoothness"] = mixture.compact(mixture.smoothness(self, problem)[0])
         if self._walks:
@@ -132,8 +130,8 @@ class FLIX(SmoothMixtureMethod, LocalSteps):
         rounds = server_state.rounds + 1
         if self.start == "init":
             return FlixServer(*moved, rounds)
-        some = total.weight > 0  # nobody weighs anything where every alpha is 0
-        average = trees.where(some, total.mean, server_state.params)
+        weighed = total.weight > 0  # nobody weighs anything where every alpha is 0
+        average = trees.where(weighed, total.mean, server_state.params)
         first = server_state.rounds == 0
         return FlixServer(
             trees.where(first, average, moved.params),

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from polyfed.algorithms.contract import Total, Upload, algorithm
 from polyfed.algorithms.shared import checks, mixture, newcomer
 from polyfed.algorithms.shared.local_work import Steps
+from polyfed.algorithms.shared.per_client import resolved
 from polyfed.algorithms.shared.server import GlobalModel, SendsModel
 from polyfed.core.trees import Tree, add, descend, mix, subtract
 from polyfed.problem.objective import Batch, Batching, Objective
-
-if TYPE_CHECKING:
-    from polyfed.problem.problem import Problem
+from polyfed.problem.problem import Problem
 
 
 @algorithm("l2gd")
@@ -63,8 +62,7 @@ class L2GD(Steps, SendsModel):
         locals_, _ = self._runs(f)
 
         def step(x: Tree, batch: Batch | None) -> Tree:
-            assert self.lr is not None
-            return descend(x, self.lr, f.grad(x, batch))  # xi = 0
+            return descend(x, resolved(self.lr), f.grad(x, batch))  # xi = 0
 
         x, steps = f.train(step, x, key, self.one_batch, count=locals_)
         return Upload(subtract(x, mean), steps=steps), x
@@ -75,8 +73,7 @@ class L2GD(Steps, SendsModel):
     def absorb(self, x: Tree, mean: Tree, f: Objective) -> Tree:
         """xi = 1, as often as the coin says: x_i <- (1 - share) x_i + share mean."""
         _, pulls = self._runs(f)
-        p: Any = self.p
-        lr: Any = self.lr
+        p, lr = resolved(self.p), resolved(self.lr)
         share = lr * self.penalty * (1 - p) / p  # alpha lambda / (n p)
         return mix((1 - share) ** pulls, x, mean)
 
@@ -86,7 +83,7 @@ class L2GD(Steps, SendsModel):
     def adapt(self, server: GlobalModel, f: Objective, key: jax.Array, work: Batching | None = None) -> Tree:
         """The newcomer's part of the objective: f_i(x) + penalty/2 |x - mean|^2 with the mean as it stands."""
         work = work or newcomer.work_of_newcomer(self)
-        return newcomer.fit(server.params, f, key, self.lr, work, server.params, self.penalty)
+        return newcomer.fit(server.params, f, key, resolved(self.lr), work, server.params, self.penalty)
 
     def _runs(self, f: Objective) -> tuple[jax.Array, jax.Array]:
         """The lengths of the round's runs of 0 and of 1: one draw for all clients."""
@@ -97,5 +94,5 @@ class L2GD(Steps, SendsModel):
 
 def run_length(key: jax.Array, stop: jax.Array) -> jax.Array:
     """The tosses up to the one that ends a run: geometric, at least 1."""
-    u = jax.random.uniform(key, (), jnp.float32, minval=jnp.finfo(jnp.float32).tiny)
+    u = jax.random.uniform(key, (), jnp.float32, minval=np.finfo(np.float32).tiny)
     return 1 + jnp.floor(jnp.log(u) / jnp.log1p(-stop)).astype(jnp.int32)

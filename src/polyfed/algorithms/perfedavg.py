@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Literal
 
 import jax
@@ -55,7 +56,7 @@ class PerFedAvg(LocalWork, Weighted, SendsModel):
             adapted = newcomer.fit(y, f, first, self.inner_lr, one)  # w~
             gradient = f.grad(adapted, batch)  # on D', the batch that FedAvg would use
             if self.variant != "first-order":
-                product, _ = f.train(lambda _, rows: self._hessian(f, y, gradient, rows), gradient, third, one)
+                product, _ = f.train(partial(self._hessian_product, f, y, gradient), gradient, third, one)
                 gradient = descend(gradient, self.inner_lr, product)
             return descend(y, lr, gradient), count + 1
 
@@ -72,10 +73,10 @@ class PerFedAvg(LocalWork, Weighted, SendsModel):
         """adapt_steps gradient steps from the global model, on the client's training rows."""
         return newcomer.fit(model, f, key, self.inner_lr, work or self.steps_of(self.adapt_steps))
 
-    def _hessian(self, f: Objective, w: Tree, direction: Tree, batch: Batch | None) -> Tree:
-        """The Hessian of f_i at w times a direction: exact, or by a central difference."""
+    def _hessian_product(self, f: Objective, w: Tree, direction: Tree, _: Tree, batch: Batch | None) -> Tree:
+        """The Hessian of f_i at w times a direction, as a step of `train`: exact, or by a central difference."""
         if self.variant == "exact":
-            return jax.jvp(lambda x: f.grad(x, batch), (w,), (direction,))[1]
+            return f.hessian_product(w, direction, batch)
         ahead = f.grad(descend(w, -self.delta, direction), batch)
         behind = f.grad(descend(w, self.delta, direction), batch)
         return scale(0.5 / self.delta, subtract(ahead, behind))

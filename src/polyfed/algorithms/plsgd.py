@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,10 +16,9 @@ from polyfed.algorithms.shared.running_mean import OutputServer, RunningMean, Te
 from polyfed.core.errors import PolyfedError
 from polyfed.core.schedules import Schedule, at
 from polyfed.core.trees import Scalar, Tree, descend, scale, subtract, where
+from polyfed.models.parameters import paths, shapes
 from polyfed.problem.objective import Batch, Batching, Objective
-
-if TYPE_CHECKING:
-    from polyfed.problem.problem import Problem
+from polyfed.problem.problem import Problem
 
 
 class PlsgdState(NamedTuple):
@@ -74,16 +73,16 @@ class PLSGD(LocalWork, Weighted):
         checks.number(self, "beta")
         if self.rank is not None:
             checks.whole(self, "rank")
-        if not self._patterns or not all(isinstance(pattern, str) for pattern in self._patterns):
+        if not self._patterns or not all(map(checks.is_word, self._patterns)):
             raise PolyfedError(f"{self.name}: personal_params must be one or more patterns, found {self._patterns!r}")
         if self.output == "II" and self.local_epochs is not None:
             raise PolyfedError(f"{self.name}: output = 'II' counts steps, give local_steps and not local_epochs")
 
     def resolve(self, problem: Problem) -> PLSGD:
-        params = jax.eval_shape(problem.model.init, jax.random.key(0))
+        params = shapes(problem.model.init, jax.random.key(0))
         for pattern in self._patterns:
             if not personal_part.chosen(params, [pattern]):
-                known = ", ".join(personal_part.paths(params))
+                known = ", ".join(paths(params))
                 raise PolyfedError(f"{self.name}: personal_params '{pattern}' matches no parameter; there are {known}")
         return dataclasses.replace(self, personal_params=self._patterns)
 

@@ -63,8 +63,8 @@ class QFedAvg(LocalWork, SendsModel):
 
     def update(self, server: GlobalModel, total: Total) -> GlobalModel:
         sums: FairUpload = total.values
-        some = sums.curvature > 0  # every power of every loss may have become zero
-        share = jnp.where(some, 1.0 / jnp.where(some, sums.curvature, 1.0), 0.0)
+        curved = sums.curvature > 0  # every power of every loss may have become zero
+        share = jnp.where(curved, 1.0 / jnp.where(curved, sums.curvature, 1.0), 0.0)
         return GlobalModel(descend(server.params, share, sums.move))  # w - sum Delta_k / sum h_k
 
     def personal(self, server: GlobalModel, state: None) -> Tree:

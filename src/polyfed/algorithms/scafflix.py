@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,13 +12,12 @@ import numpy as np
 from polyfed.algorithms.contract import Total, Upload, algorithm
 from polyfed.algorithms.shared import mixture
 from polyfed.algorithms.shared.mixture import Mixture, MixtureMethod
+from polyfed.algorithms.shared.per_client import is_vector
 from polyfed.algorithms.shared.skipping import SkippingMethod
 from polyfed.core import trees
 from polyfed.core.trees import Tree
 from polyfed.problem.objective import Batch, Batching, Objective
-
-if TYPE_CHECKING:
-    from polyfed.problem.problem import Problem
+from polyfed.problem.problem import Problem
 
 
 class ScafflixServer(NamedTuple):
@@ -86,19 +85,19 @@ class Scafflix(SkippingMethod, MixtureMethod):
             first = trees.scale(stride / gamma, f.grad(mixture.deployed(x, state.mixture)))
             y, move = trees.where(setup, first, y), trees.where(setup, first, move)
             weight = jnp.where(setup, alpha**2, weight)
-        if jnp.ndim(self.lr) == jnp.ndim(self.alpha) == 0:
+        if not (is_vector(self.lr) or is_vector(self.alpha)):
             weight = 1.0  # the same for all
         return Upload(move, weight, steps=count, silent=alpha == 0), state._replace(sent=y)
 
     def update(self, server: ScafflixServer, total: Total) -> ScafflixServer:
-        some = total.weight > 0  # nobody weighs anything where every alpha is 0
-        mean = trees.where(some, total.mean, trees.zeros_like(server.params))
+        weighed = total.weight > 0  # nobody weighs anything where every alpha is 0
+        mean = trees.where(weighed, total.mean, trees.zeros_like(server.params))
         moved, rounds = trees.add(server.params, mean), server.rounds + 1
         if self.control == "zero":
             return ScafflixServer(moved, server.shift, rounds)
         setup = server.rounds == 0
         return ScafflixServer(
-            trees.where(setup, server.params, moved), trees.where(setup & some, mean, server.shift), rounds
+            trees.where(setup, server.params, moved), trees.where(setup & weighed, mean, server.shift), rounds
         )
 
     def absorb(self, state: ScafflixState, sent: Tree, f: Objective) -> ScafflixState:

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 
 from polyfed.algorithms.contract import Total, Upload, algorithm
+from polyfed.algorithms.shared.per_client import is_vector
 from polyfed.algorithms.shared.server import GlobalModel, SendsModel
 from polyfed.algorithms.shared.skipping import SkippingMethod
 from polyfed.core.trees import Tree, add, descend, scale, subtract, zeros_like
 from polyfed.problem.objective import Batch, Objective
-
-if TYPE_CHECKING:
-    from polyfed.problem.problem import Problem
+from polyfed.problem.problem import Problem
 
 
 class ScaffnewState(NamedTuple):
@@ -48,7 +46,7 @@ class Scaffnew(SkippingMethod, SendsModel):
             return descend(y, gamma, subtract(f.grad(y, batch), state.control))  # lines 6, 7
 
         y, steps = f.train(step, x, key, self.one_batch, count=self.steps_until_coin(f))
-        weight = 1.0 if jnp.ndim(self.lr) == 0 else 1.0 / gamma  # line 9
+        weight = 1.0 / gamma if is_vector(self.lr) else 1.0  # line 9
         return Upload(subtract(y, x), weight, steps=steps), state._replace(sent=y)
 
     def update(self, server: GlobalModel, total: Total) -> GlobalModel:

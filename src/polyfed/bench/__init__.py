@@ -1,6 +1,6 @@
 """`polyfed bench`: measurements of this machine. Everything that is compared is measured in one run, in turns.
 
-engine.py, convex.py, methods.py, neural.py, scale.py, growth.py, deploy.py   what each command measures
+engine.py, convex.py, methods.py, neural.py, scale.py, growth.py, sweep.py, deploy.py   what each command measures
 work.py, loops.py   a round that several frameworks run, and their processes
 peers/              the scripts that PyTorch's and FedJAX's Pythons run
 compilations.py     how often XLA compiles
@@ -13,6 +13,7 @@ from polyfed.bench.growth import bench_growth
 from polyfed.bench.methods import bench_methods
 from polyfed.bench.neural import bench_neural
 from polyfed.bench.scale import bench_scale, bench_writers
+from polyfed.bench.sweep import bench_sweep
 
 __all__ = [
     "bench_convex",
@@ -21,5 +22,6 @@ __all__ = [
     "bench_methods",
     "bench_neural",
     "bench_scale",
+    "bench_sweep",
     "bench_writers",
 ]

@@ -85,6 +85,30 @@ def bench_methods_command(
     out.print(table)
 
 
+@bench_app.command("sweep")
+def bench_sweep_command(
+    candidates: Annotated[int, typer.Option(help="Candidates of every method.")] = 24,
+    repeat: Annotated[int, typer.Option(help="Repetitions of each measurement.")] = 3,
+    as_json: AsJson = False,
+) -> None:
+    """Candidates of FedAvg and APFL as one program, beside as many separate runs; and what a short warm run costs."""
+    from polyfed.bench import bench_sweep
+
+    rows = [cost.as_dict() for cost in bench_sweep(candidates, repeat)]
+    if as_json:
+        print(json.dumps(rows, indent=1))
+        return
+    heads = ("method", "model", "evaluations", "one run", f"{candidates} runs", "sweep", "share", "4 rounds, warm")
+    table = Table(*heads, box=None, pad_edge=False)
+    for row in rows:
+        seconds = [f"{row[name]:.3g} s" for name in ("one_run", "separate_runs", "sweep")]
+        warm = f"{1000 * float(row['short_run']):.1f} ms"
+        table.add_row(
+            str(row["method"]), str(row["model"]), str(row["evaluations"]), *seconds, f"{row['share']:.2f}", warm
+        )
+    out.print(table)
+
+
 @bench_app.command("neural")
 def bench_neural_command(
     chunk: Annotated[list[int] | None, typer.Option(help="Clients side by side; may be repeated.")] = None,

@@ -84,7 +84,7 @@ def shuffled(
             return lax.scan(swap, x, words, unroll=together)[0]
 
         ways = partial(passes, together=unroll), partial(passes, together=SHUFFLE_ROUNDS)
-        places = cast(jax.Array, lax.platform_dependent(x, words, cpu=ways[0], default=ways[1]))
+        places = lax.platform_dependent(x, words, cpu=ways[0], default=ways[1])
         return places.astype(jnp.int32)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import Any, cast, overload
+from typing import Any, overload
 
 import jax
 import jax.numpy as jnp
@@ -60,7 +60,7 @@ def tied(a: Tree, *others: Tree) -> Tree:
 
     if len(jax.tree.leaves((a, others))) < 2:
         return a
-    return cast(Tree, lax.platform_dependent(a, others, cpu=waiting, default=as_given))
+    return lax.platform_dependent(a, others, cpu=waiting, default=as_given)
 
 
 def descend_together(*steps: tuple[Tree, Scalar, Tree], after: Tree = None) -> tuple[Tree, ...]:

@@ -16,16 +16,24 @@ def disparity(values: np.ndarray, rows: np.ndarray) -> dict[str, float | None]:
     rows (the mean, where several have); the `gini` and `jain` indices: 0 and 1 where all clients are served alike.
     """
     there = ~np.isnan(values)
-    values, rows = values[there].astype(np.float64), np.asarray(rows)[there]
-    if not len(values):
+    if not there.any():
         return dict.fromkeys(ALL)
     with np.errstate(over="ignore", invalid="ignore"):  # a run that diverges has no spread worth a warning
+        present = values[there].astype(np.float64)
+        return spread(values, rows) | {"gini": gini(present), "jain": jain(present)}
+
+
+def spread(values: np.ndarray, rows: np.ndarray) -> dict[str, float | None]:
+    """The part of `disparity` that a history has for every evaluated round."""
+    there = ~np.isnan(values)
+    values, rows = values[there].astype(np.float64), np.asarray(rows)[there]
+    if not len(values):
+        return dict.fromkeys(OVER_ROUNDS)
+    with np.errstate(over="ignore", invalid="ignore"):
         return {
-            "variance": float(np.var(values)),
-            "smallest": float(np.mean(values[rows == rows.min()])),
-            "largest": float(np.mean(values[rows == rows.max()])),
-            "gini": gini(values),
-            "jain": jain(values),
+            "variance": float(values.var()),
+            "smallest": float(values[rows == rows.min()].mean()),
+            "largest": float(values[rows == rows.max()].mean()),
         }
 
 

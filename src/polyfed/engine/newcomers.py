@@ -97,7 +97,7 @@ def join(
 
             return over_clients(one, owned(place), programs.measure_chunk, None)
 
-        arguments = (programs.method, programs.everywhere(server), data, splits, np.int32(round))
+        arguments = (programs.placed_method, programs.everywhere(server), data, splits, np.int32(round))
         name = ("join", programs.round, programs.measure_chunk, work, finetune)
         specs = (SAME, SAME, laid_out(data), splits_laid_out(data, splits), SAME)
         params, found = programs.fetched(programs.compiled(name, everyone, specs, BY_CLIENT, arguments)(*arguments))

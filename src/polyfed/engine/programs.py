@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import prod
 from typing import Any
 
@@ -74,7 +75,7 @@ class Programs:
         bounds = Longest.of([self.problem.federation])
         params, made = self._model_shapes()
         example = max(self._example_bytes(), made)
-        state = jax.eval_shape(self.method.init_client, params)
+        state = self._state_shapes(params)
         numbers = trees.count(params) + trees.count(state)
         local = work_of(self.method)
         batch = local.size
@@ -94,9 +95,20 @@ class Programs:
         self.measured_rows = most = max(1, EVAL_BYTES // max(1, made))
         longest = {name: min(most, int(np.max(self.problem.federation.split(name).sizes))) for name in self.splits}
         read = example * eval_block(max(longest.values()))
-        self.method = self.everywhere(self.method)  # once: a vector of hyper-parameters has an entry per client
         self.measure_chunk = self._chunk(self.layout.rows, numbers, read, BATCH_BYTES)
         self.longest = longest
+
+    @cached_property
+    def placed_method(self) -> Algorithm:
+        """The method on the devices, brought there once: a vector of hyper-parameters has an entry per client."""
+        return self.everywhere(self.method)
+
+    def _state_shapes(self, params: Tree) -> State:
+        """The shapes of a client's state."""
+        known, key = self.problem.traced, ("state", *shapes_of((self.method, params)))
+        if key not in known:
+            known[key] = jax.eval_shape(self.method.init_client, params)
+        return known[key]
 
     def _model_shapes(self) -> tuple[Tree, int]:
         """The shapes of the parameters, and the bytes that the model makes of an example."""
@@ -109,7 +121,7 @@ class Programs:
     def advance(self, carry: Carry, first: int, count: int) -> Carry:
         """Run `count` rounds from round `first` on."""
 
-        arguments = (self.method, carry, self.data, np.int32(first), np.int32(count))
+        arguments = (self.placed_method, carry, self.data, np.int32(first), np.int32(count))
         specs = (SAME, CARRY, laid_out(self.data), SAME, SAME)
         return self.compiled(("advance", self.round), self.round.stretch, specs, CARRY, arguments, donate=(1,))(
             *arguments
@@ -131,7 +143,7 @@ class Programs:
     def prepare(self, clients: jax.Array, states: State, data: Data | None = None) -> State:
         """What these clients do alone before the first round; `data`: theirs, where it is not everybody's."""
         data = self.data if data is None else data
-        arguments = (self.method, clients, states, data)
+        arguments = (self.placed_method, clients, states, data)
         specs = (SAME, BY_CLIENT, BY_CLIENT, laid_out(data))
         return self.compiled(("prepare", self.round.exact), self.round.prepare, specs, BY_CLIENT, arguments)(*arguments)
 
@@ -152,7 +164,7 @@ class Programs:
             finetune = replace(finetune, lr=0.0)
         measure = Measure(self.round, self.measure_chunk, self.longest, finetune, on_test)
         data, splits = self.data if data is None else data, self.splits if splits is None else splits
-        arguments = (self.method, server, clients, states, data, splits, rate)
+        arguments = (self.placed_method, server, clients, states, data, splits, rate)
         program = self.compiled(
             ("measure", self.round.exact, self.measure_chunk, finetune, on_test),
             measure,
@@ -172,7 +184,7 @@ class Programs:
             return over_clients(one, clients, self.measure_chunk, states)
 
         data = self.data if data is None else data
-        arguments = (self.method, server, clients, states, data)
+        arguments = (self.placed_method, server, clients, states, data)
         specs = (SAME, SAME, BY_CLIENT, BY_CLIENT, laid_out(data))
         name = ("personal", self.round.exact, self.measure_chunk)
         return self.compiled(name, everyone, specs, BY_CLIENT, arguments)(*arguments)
@@ -187,7 +199,7 @@ class Programs:
 
             return over_clients(one, clients, self.measure_chunk, states)
 
-        arguments = (self.method, clients, states)
+        arguments = (self.placed_method, clients, states)
         name = ("own_share", self.round, self.measure_chunk)
         return self.compiled(name, everyone, (SAME, BY_CLIENT, BY_CLIENT), BY_CLIENT, arguments)(*arguments)
 
@@ -227,7 +239,7 @@ class Programs:
             return jax.tree.map(lambda leaf: leaf[None], mine), states, slots
 
         data = self.data if data is None else data
-        arguments = (self.method, server, data, np.int32(number), clients, taken, states, sums)
+        arguments = (self.placed_method, server, data, np.int32(number), clients, taken, states, sums)
         specs = (SAME, SAME, laid_out(data), SAME, BY_CLIENT, BY_CLIENT, BY_CLIENT, BY_CLIENT)
         return self.compiled(("local", self.round), work, specs, BY_CLIENT, arguments, donate=(6, 7))(*arguments)
 
@@ -238,7 +250,7 @@ class Programs:
             return self.round.update(method, server, jax.tree.map(lambda leaf: leaf[0], sums), moment)
 
         moment = None if self.privacy is None else (self.data.seed, np.int32(number))
-        arguments, specs = (self.method, server, sums, moment), (SAME, SAME, BY_CLIENT, SAME)
+        arguments, specs = (self.placed_method, server, sums, moment), (SAME, SAME, BY_CLIENT, SAME)
         return self.compiled(("update", self.round), step, specs, SAME, arguments)(*arguments)
 
     def absorb(
@@ -252,7 +264,7 @@ class Programs:
     ) -> State:
         """Hand the new server's broadcast to some clients; `states` are used up."""
         data = self.data if data is None else data
-        arguments = (self.method, server, data, np.int32(number), clients, good, states)
+        arguments = (self.placed_method, server, data, np.int32(number), clients, good, states)
         specs = (SAME, SAME, laid_out(data), SAME, BY_CLIENT, BY_CLIENT, BY_CLIENT)
         name = ("absorb", self.round)
         return self.compiled(name, self.round.absorb, specs, BY_CLIENT, arguments, donate=(6,))(*arguments)

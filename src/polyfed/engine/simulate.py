@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import math
 import signal
 import threading
 import warnings
@@ -336,7 +337,7 @@ def _row(simulation: Simulation, finetune: FineTune | None, distance: Distance |
     row: dict[str, Any] = {
         **counts,
         "seconds": simulation.seconds,
-        "objective": float(np.mean(own["loss"] + own["ridge"])),
+        "objective": float((own["loss"] + own["ridge"]).mean()),
     }
     if len(simulation.evaluated) < len(simulation.problem):
         row["evaluated_clients"] = len(simulation.evaluated)
@@ -362,8 +363,9 @@ def _distance(simulation: Simulation) -> Distance | None:
 
 
 def _means(metrics: Metrics) -> dict[str, float]:
+    """The mean over the clients that have each metric."""
     return {
-        f"{model}_{split}_{metric}": float(np.nanmean(values))
+        f"{model}_{split}_{metric}": mean_of_some(values)
         for model, splits in metrics.items()
         for split, found in splits.items()
         for metric, values in found.items()
@@ -376,12 +378,16 @@ def _disparity(simulation: Simulation, metrics: Metrics) -> dict[str, float | No
     metric = simulation.problem.loss.metric_name
     rows = simulation.problem.federation.train.sizes[simulation.evaluated]
     split = "test" if "test" in metrics["personal"] else "train"
-    found = {model: fairness.disparity(splits[split][metric], rows) for model, splits in metrics.items()}
+    found = {model: fairness.spread(splits[split][metric], rows) for model, splits in metrics.items()}
     return {
-        f"{model}_{split}_{metric}_{name}": values[name]
-        for model, values in found.items()
-        for name in fairness.OVER_ROUNDS
+        f"{model}_{split}_{metric}_{name}": value for model, values in found.items() for name, value in values.items()
     }
+
+
+def mean_of_some(values: np.ndarray) -> float:
+    """The mean of those that are not NaN."""
+    mean = float(values.mean())
+    return float(np.nanmean(values)) if math.isnan(mean) else mean
 
 
 def _next_stop(round: int, rounds: int, *every: int | None) -> int:

@@ -17,6 +17,7 @@ from polyfed.algorithms.shared.local_work import work_of
 from polyfed.core import randomness, trees
 from polyfed.core.errors import PolyfedError
 from polyfed.core.precision import Compute, narrow_type
+from polyfed.core.trees import Tree
 from polyfed.data import Population
 from polyfed.engine import hosts
 from polyfed.engine.checkpoint.checkpoint import Snapshot
@@ -104,7 +105,7 @@ class Simulation:
             self.evaluated = evaluated_clients(len(problem), eval_clients, seed)
             traced = as_traced(method)
             whole = self.sampling.full and work_of(method).size == "full"
-            params = problem.init(init, seed)
+            params = _start(problem, init, seed)
             self.start = start = jax.tree.map(np.asarray, traced.init_client(params))
             self.on_demand = isinstance(problem.federation, Population)
             state_bytes = len(problem) * trees.bits(start) // 8
@@ -298,12 +299,20 @@ class Simulation:
         return found[0]
 
 
+def _start(problem: Problem, init: Init, seed: int) -> Tree:
+    """The parameters that training starts from, on the host; a named start is made once for a seed."""
+    if init is not None and not isinstance(init, str):
+        return problem.init(init, seed)
+    key = ("init", init, seed, jnp.result_type(float).name)
+    if key not in problem.traced:
+        problem.traced[key] = jax.device_get(problem.init(init, seed))
+    return problem.traced[key]
+
+
 def as_traced(method: Algorithm) -> Algorithm:
     """The method with its numbers as arrays, in the precision in force: whole numbers stay whole."""
     real = jnp.result_type(float)
-    return jax.tree.map(
-        lambda leaf: jnp.asarray(leaf, real if np.asarray(leaf).dtype.kind == "f" else jnp.int32), method
-    )
+    return jax.tree.map(lambda leaf: np.asarray(leaf, real if np.asarray(leaf).dtype.kind == "f" else np.int32), method)
 
 
 def evaluated_clients(population: int, count: int | None, seed: int) -> np.ndarray:

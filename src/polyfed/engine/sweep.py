@@ -37,6 +37,8 @@ CARRY = Carry(P(), BY_CLIENT, P(), P())  # pyright: ignore[reportArgumentType]
 CPU_CLIENTS, ACCELERATOR_CLIENTS = 16, 128
 """The clients of all runs that work at the same time on a device, unless there are more runs: with more, those of
 unlike sizes wait for each other."""
+EQUAL_CLIENTS = 120
+"""The same on a CPU where all take as many steps, so that nobody waits; an accelerator then takes all."""
 MOST = 32
 """The most runs that go together: their data is in memory at once."""
 ROUNDING = 1.1
@@ -142,8 +144,12 @@ class Sweep:
 
     def _chunk(self) -> int:
         """As many clients of each run as one run would take, less by what the runs take together."""
-        together = CPU_CLIENTS if self.first.layout.device.platform == "cpu" else ACCELERATOR_CLIENTS
         programs, runs = self.first.programs, len(self.simulations)
+        cpu = self.first.layout.device.platform == "cpu"
+        if programs.steps is None:
+            together = EQUAL_CLIENTS if cpu else runs * programs.round.chunk
+        else:
+            together = CPU_CLIENTS if cpu else ACCELERATOR_CLIENTS
         most = max(1, min(programs.round.chunk, together // runs))
         return most if programs.steps is None else best_chunk(programs.steps, most, programs.fixed / runs)
 

@@ -5,6 +5,7 @@ dense.py              linear models and multi-layer perceptrons
 conv.py, winograd.py  convolutional networks, and their 3 x 3 kernels with fewer products
 recurrent.py          LSTMs over token ids
 equinox_modules.py    Equinox modules
+parameters.py         the names and shapes of a model's parameters
 checks.py             the options of models, checked
 """
 

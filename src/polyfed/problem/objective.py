@@ -105,6 +105,10 @@ class Objective:
         loss = self._pass(jax.grad(self._batch_loss), params, batch)
         return trees.tied(trees.add(loss, jax.grad(self.problem.ridge)(params)))
 
+    def hessian_product(self, params: Any, direction: Any, batch: Batch | None = None) -> Any:
+        """The Hessian of f_i at `params` times a direction, exactly; on a batch, or on all of the client's rows."""
+        return jax.jvp(lambda x: self.grad(x, batch), (params,), (direction,))[1]
+
     def own(self, value: Any) -> Any:
         """This client's value of a hyper-parameter that is one number for all, or a vector with one for each."""
         return value[self.client] if jnp.ndim(value) == 1 else value

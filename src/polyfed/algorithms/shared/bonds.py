@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple, Self
+from typing import Literal, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -16,9 +16,7 @@ from polyfed.core.errors import PolyfedError
 from polyfed.core.schedules import Schedule, at
 from polyfed.core.trees import Tree, add, scale, subtract
 from polyfed.problem.objective import Batch, Objective
-
-if TYPE_CHECKING:
-    from polyfed.problem.problem import Problem
+from polyfed.problem.problem import Problem
 
 LEAST = 1e-30
 """The weight of a client whose multiplier is zero: nothing beside any other, and a normal number of 32 bits, as are its

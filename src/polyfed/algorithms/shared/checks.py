@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import numpy as np
+from math import isfinite
+from numbers import Real
 
 from polyfed.algorithms.contract import Algorithm
 from polyfed.algorithms.shared.local_work import LocalSteps, Steps
@@ -30,10 +31,15 @@ def number(owner: Algorithm, name: str, low: float = 0.0, high: float = float("i
 
 
 def _number(owner: Algorithm, name: str, value: object, low: float, high: float, *, above: bool) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float | np.number):
+    if isinstance(value, bool) or not isinstance(value, Real):
         raise PolyfedError(f"{owner.name}: {name} must be a number, found {value!r}")
-    if not (np.isfinite(value) and (value > low if above else value >= low) and value <= high):
+    if not (isfinite(given := float(value)) and (given > low if above else given >= low) and given <= high):
         raise PolyfedError(f"{owner.name}: {name} must be {checks.bounds(low, high, above)}, found {value}")
+
+
+def is_word(value: object) -> bool:
+    """Whether what a config gave is a word."""
+    return isinstance(value, str)
 
 
 def whole(owner: Algorithm, name: str, low: int = 1) -> None:

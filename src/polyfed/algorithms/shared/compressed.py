@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
 import jax
 from jax.flatten_util import ravel_pytree
@@ -13,17 +12,16 @@ from polyfed.algorithms.shared.mixture import SmoothMixtureMethod
 from polyfed.compress import Compressor, Sealed
 from polyfed.core import trees
 from polyfed.core.trees import Tree
+from polyfed.models.parameters import shapes
 from polyfed.problem.objective import Objective
-
-if TYPE_CHECKING:
-    from polyfed.problem.problem import Problem
+from polyfed.problem.problem import Problem
 
 
 @dataclass(frozen=True, kw_only=True)
 class CompressedMethod(SmoothMixtureMethod):
     """A method on the FLIX objective whose clients send compressed vectors."""
 
-    compressor: Compressor | str | dict[str, Any] = "identity"
+    compressor: Compressor | str | dict[str, object] = "identity"
     """C_i, such as {name = "rand_k", k = 10}; k may have one value for each client"""
 
     @property
@@ -40,4 +38,4 @@ class CompressedMethod(SmoothMixtureMethod):
 
 def model_size(problem: Problem) -> int:
     """The number of parameters."""
-    return trees.count(jax.eval_shape(problem.init))
+    return trees.count(shapes(problem.init))

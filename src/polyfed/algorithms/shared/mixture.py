@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple, cast
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,10 +22,8 @@ from polyfed.core.errors import PolyfedError
 from polyfed.core.trees import Tree, descend, mix, scale
 from polyfed.problem import newton
 from polyfed.problem.objective import Batch, Batching, Objective
-
-if TYPE_CHECKING:
-    from polyfed.problem.problem import Problem
-    from polyfed.problem.reference import Constants
+from polyfed.problem.problem import Problem
+from polyfed.problem.reference import Constants
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,13 +85,13 @@ def prepared(method: MixtureMethod, mixture: Mixture, f: Objective, key: jax.Arr
     start, unravel = ravel_pytree(mixture.own)
     if method.plm_epochs is None:
         # From zero, wherever the run starts: where a client has no minimiser, all runs then stop at the same model.
-        found = newton.minimize(
+        minimum = newton.minimize(
             lambda x: f.value(unravel(x)),
             lambda x: ravel_pytree(f.grad(unravel(x)))[0],
             jnp.zeros_like(start),
             method.plm_tolerance,
         )
-        return Mixture(alpha, unravel(found.x), found.grad_norm)
+        return Mixture(alpha, unravel(minimum.x), minimum.grad_norm)
 
     def step(x: Tree, batch: Batch | None) -> Tree:
         return descend(x, method.plm_lr, f.grad(x, batch))
@@ -122,8 +120,8 @@ def deployed(x: Tree, mixture: Mixture) -> Tree:
 def gradient(x: Tree, mixture: Mixture, f: Objective, key: jax.Array, batching: Batching) -> Tree:
     """The gradient of x -> f_i(T_i(x)): alpha_i grad f_i(T_i(x)), on all rows or on one batch."""
     model = deployed(x, mixture)
-    found, _ = f.train(lambda _, batch: f.grad(model, batch), model, key, batching)
-    return scale(mixture.alpha, found)
+    at_model, _ = f.train(lambda _, batch: f.grad(model, batch), model, key, batching)
+    return scale(mixture.alpha, at_model)
 
 
 def smoothness(method: SmoothMixtureMethod, problem: Problem, wanted: str = "lr") -> tuple[np.ndarray, theory.Regime]:
@@ -137,16 +135,16 @@ def smoothness(method: SmoothMixtureMethod, problem: Problem, wanted: str = "lr"
             raise PolyfedError(
                 f"{method.name}: smoothness has {given.size} values, expected one for each of {len(problem)} clients"
             )
-        found = np.broadcast_to(given, len(problem))
+        values = np.broadcast_to(given, len(problem))
     elif known:
-        found = problem.constants.smoothness
+        values = problem.constants.smoothness
     else:
         raise PolyfedError(
             f"{method.name}: {wanted} must be given: the theory's value needs a linear model, or smoothness (L_i)"
         )
     if not known:
-        return found, "nonconvex"
-    return found, "strong" if np.all(problem.constants.convexity > 0) else "convex"
+        return values, "nonconvex"
+    return values, "strong" if np.all(problem.constants.convexity > 0) else "convex"
 
 
 def constants(method: Algorithm, problem: Problem, wanted: str) -> Constants:
@@ -157,9 +155,9 @@ def constants(method: Algorithm, problem: Problem, wanted: str) -> Constants:
         raise PolyfedError(f"{method.name}: {wanted} must be given: the theory's value needs a linear model") from None
 
 
-def compact(values: np.ndarray) -> float | list[float]:
+def compact(values: np.ndarray) -> float | np.ndarray:
     """One number where all clients have the same; else the vector, which is what compiled programs take."""
-    return float(values[0]) if np.all(values == values[0]) else cast(list[float], values)
+    return float(values[0]) if np.all(values == values[0]) else values
 
 
 def check_alpha(method: Algorithm, alpha: float | str | list[float]) -> None:

@@ -53,6 +53,7 @@ def fit(
 def tuned(method: Algorithm, params: Tree, f: Objective, key: jax.Array, work: Batching | None) -> Tree:
     """The global model after SGD with the method's stepsize; the smallest one, where every client has its own."""
     lr = method.lr if isinstance(method, Steps) and method.lr is not None else 0.1
+    lr = jnp.asarray(lr) if isinstance(lr, list) else lr
     return fit(params, f, key, jnp.min(jnp.asarray(at(lr, f.round))), work or work_of_newcomer(method))
 
 

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from polyfed.core.trees import Tree
+from polyfed.models.parameters import map_with_path, paths
 
 
 class Factors(NamedTuple):
@@ -22,11 +23,6 @@ class Factors(NamedTuple):
 
 Theta = dict[str, jax.Array | Factors]
 """By path, such as "0.w": what is added to that parameter."""
-
-
-def paths(params: Tree) -> list[str]:
-    """The path of every parameter: "w", "2.b", "layers.0.weight"; "model" where the parameters are one array."""
-    return [_name(where) for where, _ in jax.tree_util.tree_flatten_with_path(params)[0]]
 
 
 def chosen(params: Tree, patterns: Sequence[str]) -> list[str]:
@@ -55,11 +51,10 @@ def drawn(theta: Theta, key: jax.Array) -> Theta:
 def join(w: Tree, theta: Theta) -> Tree:
     """w + theta, on the parameters that have a theta."""
 
-    def one(where: jax.tree_util.KeyPath, leaf: jax.Array) -> jax.Array:
-        part = theta.get(_name(where))
-        return leaf if part is None else leaf + _whole(part).reshape(leaf.shape)
+    def sum_at(path: str, leaf: jax.Array) -> jax.Array:
+        return leaf + _whole(theta[path]).reshape(leaf.shape) if path in theta else leaf
 
-    return jax.tree_util.tree_map_with_path(one, w)
+    return map_with_path(sum_at, w)
 
 
 def whole(theta: Theta) -> Theta:
@@ -71,13 +66,13 @@ def pull_back(theta: Theta, gradient: Tree) -> Theta:
     """The gradient in theta, from that in w + theta: the same numbers or, of two factors, by the product rule."""
     named = dict(zip(paths(gradient), jax.tree.leaves(gradient), strict=True))
 
-    def one(part: jax.Array | Factors, g: jax.Array) -> jax.Array | Factors:
+    def in_theta(part: jax.Array | Factors, g: jax.Array) -> jax.Array | Factors:
         if not isinstance(part, Factors):
             return g
         matrix = g.reshape(part.left.shape[0], part.right.shape[1])
         return Factors(matrix @ part.right.T, part.left.T @ matrix)
 
-    return {path: one(part, named[path]) for path, part in theta.items()}
+    return {path: in_theta(part, named[path]) for path, part in theta.items()}
 
 
 def _zero(leaf: jax.Array, rank: int | None) -> jax.Array | Factors:
@@ -89,7 +84,3 @@ def _zero(leaf: jax.Array, rank: int | None) -> jax.Array | Factors:
 
 def _whole(part: jax.Array | Factors) -> jax.Array:
     return part.left @ part.right if isinstance(part, Factors) else part
-
-
-def _name(where: jax.tree_util.KeyPath) -> str:
-    return jax.tree_util.keystr(where, simple=True, separator=".") or "model"

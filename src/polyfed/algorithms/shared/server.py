@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import optax
 
@@ -14,6 +13,7 @@ from polyfed.algorithms.shared import checks
 from polyfed.core import trees
 from polyfed.core.errors import PolyfedError, suggestion
 from polyfed.core.trees import Scalar, Tree
+from polyfed.models.parameters import shapes
 
 Optimizer = str | optax.GradientTransformation
 """The name of an Optax optimiser, which gets the stepsize beside it; or, in Python, any gradient transformation."""
@@ -98,7 +98,7 @@ def check_optimizer(method: Algorithm, field: str = "server_optimizer") -> None:
         raise PolyfedError(f"{method.name}: {field} must be a name or an Optax transformation, found {kind!r}")
     number = jnp.zeros(1)
     try:
-        jax.eval_shape(lambda: kind.update(number, kind.init(number), number))
+        shapes(lambda: kind.update(number, kind.init(number), number))
     except Exception as error:  # one that is made for the parts of a model takes no other tree, and may well fit that
         if isinstance(error, TypeError) and "required keyword-only argument" in str(error):
             raise PolyfedError(f"{method.name}: {field} asks for more than a gradient in a step ({error})") from None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,12 +13,10 @@ from polyfed import theory
 from polyfed.algorithms.shared import checks, mixture
 from polyfed.algorithms.shared.local_work import Steps
 from polyfed.algorithms.shared.mixture import MixtureMethod
+from polyfed.algorithms.shared.per_client import resolved
 from polyfed.core.errors import PolyfedError
 from polyfed.problem.objective import Objective
-
-if TYPE_CHECKING:
-    from polyfed.problem.problem import Problem
-
+from polyfed.problem.problem import Problem
 
 SKIP = 0.6
 """p over sqrt(min_i gamma_i mu_i). Theory gives the order of p only; the factor was chosen on mushrooms (docs page)."""
@@ -27,7 +25,7 @@ SKIP = 0.6
 class Skipping(NamedTuple):
     """gamma_i, and the probability to communicate after a step."""
 
-    lr: float | list[float]
+    lr: float | np.ndarray
     p: float
 
 
@@ -60,7 +58,7 @@ class SkippingMethod(Steps):
             lr = mixture.compact(gamma)
         else:
             gamma = np.asarray(self.lr, np.float64)
-            lr = float(gamma) if gamma.ndim == 0 else self.lr
+            lr = float(gamma) if gamma.ndim == 0 else gamma
             if gamma.ndim and gamma.shape != (len(problem),):
                 raise PolyfedError(
                     f"{self.name}: lr has {gamma.size} values, expected one for each of {len(problem)} clients"
@@ -79,15 +77,14 @@ class SkippingMethod(Steps):
         if self.steps == "fixed":
             return jnp.maximum(1, jnp.round(1.0 / p)).astype(jnp.int32)
         p = p.astype(jnp.float32)  # so that a run in float64 flips the same coins
-        u = jax.random.uniform(f.shared_key, (), jnp.float32, minval=jnp.finfo(jnp.float32).tiny)
+        u = jax.random.uniform(f.shared_key, (), jnp.float32, minval=np.finfo(np.float32).tiny)
         failures = jnp.floor(jnp.log(u) / jnp.log1p(-jnp.minimum(p, 1 - 1e-6)))
         return jnp.where(p >= 1, 1, 1 + failures).astype(jnp.int32)
 
     @property
     def probability(self) -> jax.Array:
         """p, once the method is resolved."""
-        assert self.p is not None, "resolve fills it in"
-        return jnp.asarray(self.p)
+        return jnp.asarray(resolved(self.p))
 
     def _theory_stepsizes(self, problem: Problem) -> np.ndarray:
         """1 / L_i; with batches 1 / A_i, or less where an accuracy is asked for (Corollary 2)."""

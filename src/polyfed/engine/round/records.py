@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -19,6 +19,10 @@ from polyfed.problem.objective import Examples
 if TYPE_CHECKING:
     from polyfed.data import Federation
     from polyfed.data.population import Population
+
+
+Zeros = Callable[..., Any]
+"""`jnp.zeros` or `np.zeros`."""
 
 
 class Longest(NamedTuple):
@@ -67,8 +71,8 @@ class Wide(NamedTuple):
     low: jax.Array
 
     @classmethod
-    def zero(cls) -> Wide:
-        return cls(jnp.zeros((), jnp.uint32), jnp.zeros((), jnp.uint32))
+    def zero(cls, zeros: Zeros = jnp.zeros) -> Wide:
+        return cls(zeros((), jnp.uint32), zeros((), jnp.uint32))
 
     def plus(self, numbers: jax.Array) -> Wide:
         """Add an array of whole numbers below 2^32."""
@@ -97,9 +101,10 @@ class Tally(NamedTuple):
     """per client: its share of the server's average, summed over the rounds"""
 
     @classmethod
-    def zero(cls, population: int) -> Tally:
-        zero = jnp.zeros((), jnp.int32)
-        return cls(zero, zero, zero, Wide.zero(), zero, jnp.zeros(population, jnp.result_type(float)))
+    def zero(cls, population: int, zeros: Zeros = jnp.zeros) -> Tally:
+        """No rounds yet; `zeros` makes the arrays, on a device or on the host."""
+        zero = zeros((), jnp.int32)
+        return cls(zero, zero, zero, Wide.zero(zeros), zero, zeros(population, jnp.result_type(float)))
 
     def everywhere(self) -> Tally:
         """The devices' tallies as one. `iterations` and `empty` are the same on all of them."""

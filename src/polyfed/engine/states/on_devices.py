@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -93,26 +94,50 @@ class Resident:
         excluded = np.zeros(self.layout.population, np.int32)
         self.shares = np.zeros(self.layout.population)
         everyone = np.arange(self.layout.here.start, self.layout.here.stop, dtype=np.int32)
-        self._everyone = programs.placed(np.minimum(everyone, self.layout.population - 1))
-        self._carry = self._placed(server, self._stacked(start), excluded)
+        self._everyone_here = np.minimum(everyone, self.layout.population - 1)
+        self._host: Carry | None = Carry(
+            server, self._stacked(start), excluded, Tally.zero(self.layout.population, np.zeros)
+        )
+        self._device: Carry | None = None
+
+    @property
+    def _carry(self) -> Carry:
+        """All that the rounds read and write, on the devices: brought there when they are first needed."""
+        if self._device is None:
+            assert self._host is not None
+            self._device = self._placed(self._host.server, self._host.clients, np.asarray(self._host.excluded))
+            self._host = None
+        return self._device
+
+    @_carry.setter
+    def _carry(self, carry: Carry) -> None:
+        self._device, self._host = carry, None
+
+    @cached_property
+    def _everyone(self) -> jax.Array:
+        return self.programs.placed(self._everyone_here)
+
+    @property
+    def _somewhere(self) -> Carry:
+        return self._carry if self._host is None else self._host
 
     @property
     def server(self) -> Server:
-        return self._carry.server
+        return self._somewhere.server
 
     @property
     def excluded(self) -> dict[int, int]:
-        counts = np.asarray(self._carry.excluded)
+        counts = np.asarray(self._somewhere.excluded)
         return {int(client): int(counts[client]) for client in np.flatnonzero(counts)}
 
     @property
     def carry(self) -> Carry:
         """All that the rounds read and write, on the host: what `settle` takes."""
-        return jax.device_get(self._carry)
+        return jax.device_get(self._somewhere)
 
     def settle(self, carry: Carry) -> None:
         """Go on from there."""
-        self._carry = self._placed(carry.server, carry.clients, np.asarray(carry.excluded))
+        self._host, self._device = carry, None
 
     def prepare(self) -> None:
         if self.programs.method.prepare is not None:
@@ -127,7 +152,7 @@ class Resident:
 
     def measure(self, clients: np.ndarray, finetune: FineTune | None, on_test: bool) -> Any:
         here, states, real = self._of(clients)
-        return self._fetched(self.programs.measure(self.server, here, states, finetune, on_test), real)
+        return self._fetched(self.programs.measure(self._carry.server, here, states, finetune, on_test), real)
 
     def own_share(self, clients: np.ndarray) -> np.ndarray:
         here, states, real = self._of(clients)
@@ -141,7 +166,7 @@ class Resident:
 
     def personal(self, clients: np.ndarray) -> Iterator[Tree]:
         here, states, real = self._of(clients)
-        return self._blocks(self.programs.personal(self.server, here, states), real)
+        return self._blocks(self.programs.personal(self._carry.server, here, states), real)
 
     def states(self) -> State:
         return self._fetched(self._carry.clients, self._real)
@@ -181,7 +206,9 @@ class Resident:
     def _placed(self, server: Server, states: State, excluded: np.ndarray) -> Carry:
         everywhere = self.programs.everywhere
         clients = jax.tree.map(self.programs.placed, states)
-        return Carry(everywhere(server), clients, everywhere(excluded), everywhere(Tally.zero(self.layout.population)))
+        return Carry(
+            everywhere(server), clients, everywhere(excluded), everywhere(Tally.zero(self.layout.population, np.zeros))
+        )
 
     def _fetched(self, tree: Tree, real: np.ndarray) -> Tree:
         """Arrays with an entry per slot, without those that only fill up the devices."""

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 
 from polyfed import algorithms, theory
 from polyfed.algorithms.contract import Algorithm
+from polyfed.algorithms.shared.local_work import LocalWork
 from polyfed.papers.plsgd.runs import ONE_ROW, PAPER, Seeds, constants, interval, noisy_quadratics
 from polyfed.papers.shared import style
 from polyfed.papers.shared.experiment import Claim, ExperimentProgress, Outcome, Row, experiment
@@ -89,10 +90,8 @@ def regimes(quick: bool, progress: ExperimentProgress) -> Outcome:
                     "method": name,
                     "distance": float(values.mean()),
                     "interval": float(interval(values)),
-                    "lr": float(getattr(best, "lr", 0.0)),
-                    "alpha": getattr(best, "alpha", ""),
-                    "beta": getattr(best, "server_lr", getattr(best, "beta", "")),
                 }
+                | _chosen(best)
             )
     progress("done", len(spreads), len(spreads))
     return Outcome(
@@ -108,6 +107,18 @@ def regimes(quick: bool, progress: ExperimentProgress) -> Outcome:
         },
         notes=[_by_the_bounds(spreads)],
     )
+
+
+def _chosen(method: Algorithm) -> Row:
+    """A method's stepsizes and its personalisation, where it has them."""
+    assert isinstance(method, LocalWork)
+    assert isinstance(method.lr, float)
+    alpha, beta = "", ""
+    if isinstance(method, algorithms.PLSGD):
+        alpha, beta = method.alpha, method.beta
+    elif isinstance(method, algorithms.FedAvg):
+        beta = method.server_lr
+    return {"lr": method.lr, "alpha": alpha, "beta": beta}
 
 
 def _tuned(problem: Problem, optima: np.ndarray, options: list[Algorithm], seeds: range) -> Algorithm:
