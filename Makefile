@@ -6,7 +6,7 @@ READY  := $(VENV)/.ready
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-deploy lint format scale docs bench torch fedjax pfl flower browser clean
+.PHONY: help setup demo test test-rest test-all test-deploy lint format scale docs bench torch fedjax pfl flower browser clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/make \1\t\2/'
@@ -23,16 +23,25 @@ $(READY): pyproject.toml constraints.txt
 demo: $(READY) ## compare methods on embedded data; ends with a table and a report page
 	$(BIN)/polyfed demo
 
-test: $(READY) ## run the tests
-	$(BIN)/python -m pytest -n 2 --dist loadgroup -m 'not deploy'
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadgroup
+
+test: $(READY) ## run the tests that a contributor needs, in minutes: units, and one method of each shape
+	$(PYTEST) -m 'not full and not deploy'
+
+test-rest: $(READY) ## run the tests that `make test` leaves out: every method, long runs
+	$(PYTEST) -m 'full and not deploy'
+
+test-all: $(READY) ## run both
+	$(PYTEST) -m 'not deploy'
 
 test-deploy: $(READY) ## run the tests of deployed runs, with real processes that are killed and restarted
 	$(BIN)/python -m pytest tests/deploy
 
-lint: $(READY) ## ruff and pyright
+lint: $(READY) ## ruff, pyright, and the layers of the packages
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
+	$(BIN)/lint-imports
 
 format: $(READY) ## rewrite the code in the project's format
 	$(BIN)/ruff check --fix .

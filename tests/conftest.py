@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import signal
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -33,6 +35,39 @@ SMALL: dict[str, Any] = {
     "inner_lr": 0.05,
 }
 """Hyper-parameters of little local work; a method takes those that it has."""
+KINDS = ("apfl", "diana", "fedavg", "fedbc", "pfedme", "plsgd", "scafflix", "scaffold")
+"""One method of each shape: with a state and without, prepared, compressed, absorbing, with a state at the server.
+`make test` runs the tests over all methods for these alone."""
+
+
+def few(values: Iterable[Any], *quick: Any) -> list[Any]:
+    """A parameter per value, or tuple of values; those that are not `quick` are left to `make test-all`."""
+    return [
+        value
+        if value in quick
+        else pytest.param(*(value if isinstance(value, tuple) else [value]), marks=pytest.mark.full)
+        for value in values
+    ]
+
+
+def each_method(names: Iterable[str], quick: Sequence[str] = KINDS) -> list[Any]:
+    """A parameter per method. Its tests run in one worker, where they find the programs that the first compiled."""
+    return [
+        pytest.param(name, marks=[pytest.mark.xdist_group(name), *([] if name in quick else [pytest.mark.full])])
+        for name in names
+    ]
+
+
+def known(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that a registered method has a field for."""
+    cls: Any = pf.algorithms.REGISTRY[name]
+    fields = {field.name for field in dataclasses.fields(cls)}
+    return {key: value for key, value in options.items() if key in fields}
+
+
+def small_method(name: str, **options: Any) -> pf.algorithms.Algorithm:
+    """A registered method with little local work."""
+    return pf.algorithms.REGISTRY[name](**known(name, SMALL) | options)
 
 
 def unequal_clients(seed: int = 0, features: int = 4, classes: int = 3) -> dict[str, dict[str, tuple]]:

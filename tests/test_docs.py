@@ -24,6 +24,7 @@ def test_tables_links_and_configs_are_up_to_date() -> None:
     assert [*problems, *build.wrong_sources(ROOT / "docs" / "config.md")] == []
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("page", WITH_EXAMPLES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_the_examples_of_a_page_run(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XLA_FLAGS", "--xla_backend_optimization_level=0")  # most of the time goes into compilation

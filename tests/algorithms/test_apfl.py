@@ -12,57 +12,36 @@ import pytest
 import polyfed as pf
 from polyfed import theory
 from polyfed.algorithms.apfl import validation_gradient
-from polyfed.engine.participation import sampling
 from polyfed.engine.simulation import Simulation
-from tests.algorithms import reference_personal as reference
+from tests.algorithms.comparison import INIT, ROUNDS, SEED, START, cohort, matrix, trained
+from tests.algorithms.references.apfl import apfl
+from tests.conftest import few
 
 A = pf.algorithms
-ROUNDS, STEPS, SEED = 5, 4, 5
-START = np.random.default_rng(7).normal(size=(5, 3))
-INIT = {"w": START[:-1], "b": START[-1]}
+STEPS = 4
 ALPHA = [0.9, 0.2, 0.55, 1.0, 0.35, 0.0]
-
-
-def matrix(params) -> np.ndarray:
-    return np.vstack([params["w"], params["b"]])
-
-
-def simulate(problem, algorithm, **options):
-    options = {"rounds": ROUNDS, "dtype": "float64", "eval_every": ROUNDS, "init": INIT, "seed": SEED, **options}
-    return pf.simulate(problem, algorithm, **options)
-
-
-def cohort(participation, problem):
-    """Who takes part in a round, from the engine's own draw."""
-    plan = sampling(participation, len(problem))
-
-    def members(round: int) -> list[int]:
-        if plan.full:
-            return list(range(len(problem)))
-        with jax.enable_x64(True):
-            clients, _, _ = plan.cohort(jnp.uint32(SEED), jnp.int32(round), jnp.arange(plan.capacity))
-        return sorted(int(c) for c in clients)
-
-    return members
 
 
 @pytest.mark.parametrize(
     ("adaptive", "batch", "participation", "alpha_lr"),
-    [
-        ("off", 4, 1.0, None),
-        ("off", 4, 3, None),
-        ("step", 4, 3, 0.8),
-        ("round", "full", 1.0, None),
-        ("round", 4, 3, 2.0),
-    ],
+    few(
+        [
+            ("off", 4, 1.0, None),
+            ("off", 4, 3, None),
+            ("step", 4, 3, 0.8),
+            ("round", "full", 1.0, None),
+            ("round", 4, 3, 2.0),
+        ],
+        *(("off", 4, 3, None), ("round", 4, 3, 2.0)),
+    ),
 )
 def test_apfl_is_algorithm_1_with_equation_10(problem, adaptive, batch, participation, alpha_lr) -> None:
     method = A.APFL(
         lr=pf.Decay(0.3, 0.9), local_steps=STEPS, batch=batch, alpha=ALPHA, adaptive=adaptive, alpha_lr=alpha_lr
     )
-    result = simulate(problem, method, participation=participation)
+    result = trained(problem, method, participation=participation)
     members, rows = cohort(participation, problem), None if batch == "full" else batch
-    expected = reference.apfl(
+    expected = apfl(
         problem,
         ROUNDS,
         lambda r, t: 0.3 * 0.9**r,
@@ -77,7 +56,7 @@ def test_apfl_is_algorithm_1_with_equation_10(problem, adaptive, batch, particip
     )
     np.testing.assert_allclose(matrix(result.global_params), expected["w"], atol=1e-10)
     np.testing.assert_allclose(result.client_state.alpha, expected["alpha"], atol=1e-10)
-    np.testing.assert_allclose(result.simulation.own_share, expected["alpha"], atol=1e-10)
+    np.testing.assert_allclose(np.asarray(result.own_share), expected["alpha"], atol=1e-10)
     for i, (v, alpha) in enumerate(zip(expected["v"], expected["alpha"], strict=True)):
         np.testing.assert_allclose(matrix(jax.tree.map(lambda x, i=i: x[i], result.client_state.own)), v, atol=1e-10)
         np.testing.assert_allclose(matrix(result.personal(i)), alpha * v + (1 - alpha) * expected["w"], atol=1e-10)
@@ -87,49 +66,48 @@ def test_apfl_is_algorithm_1_with_equation_10(problem, adaptive, batch, particip
 
 def test_alpha_0_is_fedavg_with_uniform_weights(problem) -> None:
     work = {"lr": 0.3, "local_steps": STEPS, "batch": 4}
-    mixed = simulate(problem, A.APFL(**work, alpha=0.0, adaptive="off"), participation=3)
-    average = simulate(problem, A.FedAvg(**work, weighting="uniform"), participation=3)
+    mixed = trained(problem, A.APFL(**work, alpha=0.0, adaptive="off"), participation=3)
+    average = trained(problem, A.FedAvg(**work, weighting="uniform"), participation=3)
     np.testing.assert_allclose(matrix(mixed.global_params), matrix(average.global_params), atol=1e-10)
     for i in range(len(problem)):
         np.testing.assert_allclose(matrix(mixed.personal(i)), matrix(average.global_params), atol=1e-10)
-    assert mixed.simulation.bits_up == average.simulation.bits_up
+    assert mixed.bits_up == average.bits_up
 
 
-@pytest.mark.parametrize("lr", [0.3, pf.InverseStep(9.0, 30.0)])
+@pytest.mark.parametrize("lr", few([0.3, pf.InverseStep(9.0, 30.0)], 0.3))
 def test_alpha_1_is_training_alone(problem, lr) -> None:
     work = {"lr": lr, "local_steps": STEPS, "batch": 4}
-    mixed = simulate(problem, A.APFL(**work, alpha=1.0, adaptive="off"), participation=3)
-    alone = simulate(problem, A.Local(**work), participation=3)
+    mixed = trained(problem, A.APFL(**work, alpha=1.0, adaptive="off"), participation=3)
+    alone = trained(problem, A.Local(**work), participation=3)
     for i in range(len(problem)):
         np.testing.assert_allclose(matrix(mixed.personal(i)), matrix(alone.personal(i)), atol=1e-10)
 
 
-@pytest.mark.parametrize("participation", [1.0, 2])
+@pytest.mark.parametrize("participation", few([1.0, 2], 2))
 def test_weighted_output_is_the_average_of_theorems_2_and_3(problem, participation) -> None:
     """Every iterate since the first step, with weight (t + a)^2; an absent client's v_i counts as it stands."""
     schedule, a = pf.InverseStep(9.0, 30.0), 30.0
     method = A.APFL(lr=schedule, local_steps=STEPS, batch=4, alpha=ALPHA, adaptive="off", output="weighted")
-    result = simulate(problem, method, participation=participation)
+    result = trained(problem, method, participation=participation)
     members = cohort(participation, problem)
-    found = reference.apfl(
-        problem, ROUNDS, lambda r, t: 9.0 / (t + 30.0), STEPS, 4, ALPHA, members, seed=SEED, start=START
-    )
+    found = apfl(problem, ROUNDS, lambda r, t: 9.0 / (t + 30.0), STEPS, 4, ALPHA, members, seed=SEED, start=START)
     p = (np.arange(1, ROUNDS * STEPS + 1) + a) ** 2
     w = np.tensordot(p, np.array(found["iterates_w"]), 1) / p.sum()
     v = np.tensordot(p, np.array(found["iterates_v"]), 1) / p.sum()
     np.testing.assert_allclose(matrix(result.global_params), w, atol=1e-10)
-    np.testing.assert_allclose(matrix(result.simulation.server.iterate), found["w"], atol=1e-10)
+    np.testing.assert_allclose(matrix(result.server.iterate), found["w"], atol=1e-10)
     for i in range(len(problem)):
         np.testing.assert_allclose(matrix(result.personal(i)), ALPHA[i] * v[i] + (1 - ALPHA[i]) * w, atol=1e-10)
-    last = simulate(problem, dataclasses.replace(method, output="last"), participation=participation)
+    last = trained(problem, dataclasses.replace(method, output="last"), participation=participation)
     np.testing.assert_allclose(matrix(last.global_params), found["w"], atol=1e-10)
-    assert result.simulation.bits_up == last.simulation.bits_up * (2 * 15 + 1) / 15
+    assert result.bits_up == last.bits_up * (2 * 15 + 1) / 15
 
 
 def test_the_offset_of_the_average_is_the_theorems(problem) -> None:
-    simulation = Simulation(problem, A.APFL(lr=0.1, local_steps=STEPS, output="weighted"))
+    method = Simulation(problem, A.APFL(lr=0.1, local_steps=STEPS, output="weighted")).method
     kappa = problem.constants.smoothness.max() / problem.constants.convexity.min()
-    assert simulation.method.output_offset == pytest.approx(128 * kappa)
+    assert isinstance(method, A.APFL)
+    assert method.output_offset == pytest.approx(128 * kappa)
     schedule = theory.apfl_schedule([1.0, 2.0], [0.5, 1.0], 1000)
     assert schedule == pf.InverseStep(32.0, 1000.0)
 
@@ -173,7 +151,7 @@ def test_alpha_can_be_learned_from_validation_rows(problem) -> None:
 
 def test_a_rule_gives_the_weight_of_the_global_model(problem) -> None:
     """inverse_size says how much a small client leans on the others; here alpha weighs its own model."""
-    found = simulate(problem, A.APFL(alpha="inverse_size", adaptive="off"), rounds=1, eval_every=1).client_state.alpha
+    found = trained(problem, A.APFL(alpha="inverse_size", adaptive="off"), rounds=1).client_state.alpha
     sizes = np.array(problem.federation.train.sizes)
     np.testing.assert_allclose(found, sizes / (sizes + np.median(sizes)))
 
@@ -210,18 +188,18 @@ def test_validation_rows_are_needed_for_alpha_on_validation() -> None:
         Simulation(problem, A.APFL(alpha_on="validation"))
 
 
-@pytest.mark.parametrize("adaptive", ["step", "round"])
+@pytest.mark.parametrize("adaptive", few(["step", "round"], "round"))
 def test_the_engine_offers_validation_rows_to_alpha(problem, adaptive) -> None:
     method = A.APFL(
         lr=0.3, alpha=0.6, alpha_lr=0.8, alpha_on="validation", adaptive=adaptive, batch=4, local_steps=STEPS
     )
-    simulation = simulate(problem, method).simulation
+    simulation = trained(problem, method)
 
     def held_out(client: int, params: np.ndarray) -> np.ndarray:
         tree = {"w": params[:-1], "b": params[-1]}
         return matrix(problem.grad(tree, problem.federation.clients[client], "validation"))
 
-    expected = reference.apfl(
+    expected = apfl(
         problem,
         ROUNDS,
         lambda r, t: 0.3,
@@ -232,8 +210,8 @@ def test_the_engine_offers_validation_rows_to_alpha(problem, adaptive) -> None:
         adaptive,
         0.8,
         held_out,
-        SEED,
-        START,
+        start=START,
+        seed=SEED,
     )
     np.testing.assert_allclose(matrix(simulation.global_params), expected["w"], atol=1e-10)
     np.testing.assert_allclose(simulation.client_state.alpha, expected["alpha"], atol=1e-10)

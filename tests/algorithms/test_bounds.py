@@ -1,7 +1,8 @@
 """The papers' convergence theorems, through the engine in float64: means over 200 seeds against the proved bounds.
 
-A mean is under a bound if four standard errors more still are, and above it if four less still are. Solutions come from
-NumPy. Beside each theorem stands a run that does not do what the theorem assumes, and breaks the bound.
+A mean counts as under a bound if four standard errors more are still under it, and as above it if four less are still
+above it. Solutions come from NumPy. Beside each theorem stands a run that violates its assumptions and breaks its
+bound.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from polyfed.algorithms import DCGD, DIANA, FLIX, Scafflix
 from polyfed.algorithms.contract import Algorithm
 from polyfed.engine.simulation import Simulation
 
+pytestmark = pytest.mark.full
 SEEDS, CLIENTS, DIM, BATCH = 200, 6, 5, 16
 ALPHA = np.array([0.05, 0.1, 0.3, 0.6, 0.8, 1.0])
 STEEP = np.array([10.0, 0.3, 3.0, 30.0, 1.0, 0.5])
@@ -105,7 +107,7 @@ def started(case: Solved, method: Algorithm, x: np.ndarray, seed: int = 0) -> Si
 
 
 def reseed(simulation: Simulation, seed: int) -> None:
-    """Another seed for the same simulation: to make a new one for each would take most of the time."""
+    """Another seed for the same simulation: making a new simulation for each would take most of the time."""
     placed = simulation.programs.everywhere(np.uint32(seed))
     simulation.programs.data = simulation.programs.data._replace(seed=placed)
 
@@ -130,7 +132,7 @@ def watch(simulation: Simulation, rounds: list[int], look: Callable[[Simulation]
 
 
 def mean(values: np.ndarray, errors: int) -> np.ndarray:
-    """The mean over the seeds, and so many standard errors on top."""
+    """The mean over the seeds plus so many standard errors."""
     return values.mean(axis=0) + errors * values.std(axis=0, ddof=1) / np.sqrt(SEEDS)
 
 

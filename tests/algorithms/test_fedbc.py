@@ -11,10 +11,9 @@ import pytest
 
 import polyfed as pf
 from polyfed.engine.simulation import Simulation
-from tests.algorithms import reference_fedbc as reference
-from tests.algorithms.reference import Client, clients_of
-from tests.algorithms.reference_personal import loss
-from tests.algorithms.test_apfl import INIT, SEED, START, cohort, matrix
+from tests.algorithms.comparison import SEED, START, cohort, matrix, trained
+from tests.algorithms.references.fedbc import constrained, fedbc
+from tests.algorithms.references.shared import Client, clients_of
 
 A = pf.algorithms
 ROUNDS, STEPS = 4, 3
@@ -24,11 +23,7 @@ FULL: dict[str, Any] = {**WORK, "batch": "full"}
 
 
 def run(problem, method, rounds=ROUNDS, **options) -> Simulation:
-    """Some rounds, without measuring anything."""
-    simulation = Simulation(problem, method, **{"seed": SEED, "init": INIT, "dtype": "float64", **options})
-    simulation.prepare()
-    simulation.advance(rounds)
-    return simulation
+    return trained(problem, method, rounds, **options)
 
 
 def one(params, i: int):
@@ -55,7 +50,7 @@ def test_fedbc_is_algorithms_1_and_2(problem, start, grow, batch, participation)
         **{**WORK, "batch": batch}, tolerance=TOLERANCE, grow=grow, dual_lr=0.2, multiplier=0.1, start=start
     )
     found = run(problem, method, participation=participation)
-    expected = reference.fedbc(
+    expected = fedbc(
         problem,
         ROUNDS,
         STEPS,
@@ -82,7 +77,7 @@ def test_fedbc_is_algorithms_1_and_2(problem, start, grow, batch, participation)
 def test_any_optax_optimiser_takes_the_local_steps_and_begins_anew_in_each_round(problem) -> None:
     method = A.FedBC(**WORK, tolerance=TOLERANCE, dual_lr=0.2, optimizer=optax.sgd(0.3, momentum=0.5))
     everybody = cohort(1.0, problem)
-    expected = reference.fedbc(
+    expected = fedbc(
         problem,
         ROUNDS,
         STEPS,
@@ -97,12 +92,13 @@ def test_any_optax_optimiser_takes_the_local_steps_and_begins_anew_in_each_round
     assert_is(run(problem, method), expected)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("deploy", ["global", "own"])
 def test_perfedbc_is_algorithm_3(problem, deploy) -> None:
     work = {**WORK, "inner_lr": 0.2, "inner_steps": 2}
     method = A.PerFedBC(**work, tolerance=TOLERANCE, dual_lr=0.2, multiplier=0.3, deploy=deploy)
     with jax.enable_x64(True):
-        expected = reference.fedbc(
+        expected = fedbc(
             problem,
             ROUNDS,
             STEPS,
@@ -131,7 +127,7 @@ def test_with_exact_local_solves_the_fixed_point_satisfies_the_kkt_conditions(st
     """Against a solution found another way: trust-region steps by bisection, and descent on z."""
     problem, H, c = quadratic_problem()
     tolerance = np.array([0.3, 0.6, 0.2, 30.0, 0.5])  # the fourth constraint is slack
-    z, x, lam = reference.constrained(H, c, tolerance)
+    z, x, lam = constrained(H, c, tolerance)
     method = A.FedBC(
         lr=0.3, local_steps=150, batch="full", tolerance=tolerance.tolist(), grow=False, dual_lr=0.2, multiplier=0.5,
         start=start,
@@ -161,6 +157,7 @@ def test_with_a_fixed_multiplier_of_half_mu_it_is_fedprox(problem, participation
     np.testing.assert_allclose(matrix(found.global_params), matrix(expected.global_params), atol=1e-10)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-5), ("float64", 1e-10)])
 def test_where_all_multipliers_are_zero_it_is_fedavg_with_uniform_weights(problem, dtype, tolerance) -> None:
     average = run(problem, A.FedAvg(**WORK, weighting="uniform"), participation=3, dtype=dtype)
@@ -228,6 +225,7 @@ def test_finetuning_takes_its_steps_from_the_clients_own_model_on_training_rows(
     np.testing.assert_allclose(matrix(tuned.personal(2)), one(everyone, 2), atol=1e-12)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("deploy", ["global", "own"])
 def test_perfedbc_adapts_the_global_model_or_the_clients_own(problem, deploy) -> None:
     tuned = run(problem, A.PerFedBC(**FULL, inner_lr=0.7, adapt_steps=2, deploy=deploy))
@@ -306,6 +304,7 @@ def test_refusals_of_fedbc(problem, options, sentence) -> None:
         Simulation(problem, A.FedBC(**options))
 
 
+@pytest.mark.full
 def test_the_published_protocol_adapts_on_test_rows_only_where_it_is_asked_for(problem) -> None:
     """One step from x_i on the client's test rows, in what is measured; the deployed models stay as they were."""
     method = A.FedBC(**FULL, adapt_steps=1, adapt_lr=0.7)
@@ -317,6 +316,6 @@ def test_the_published_protocol_adapts_on_test_rows_only_where_it_is_asked_for(p
     f = Client(x, y, 3, problem.l2)
     own = one(leaking.client_state.own, 1)
     adapted = own - 0.7 * f.grad(own)
-    assert losses[1] == pytest.approx(loss(f, adapted) - 0.5 * problem.l2 * np.sum(adapted**2), abs=1e-10)
+    assert losses[1] == pytest.approx(f.loss(adapted) - 0.5 * problem.l2 * np.sum(adapted**2), abs=1e-10)
     with pytest.raises(pf.PolyfedError, match="adapt_on_test needs test rows of every client"):
         Simulation(quadratic_problem()[0], method, adapt_on_test=True)

@@ -14,11 +14,10 @@ from polyfed.algorithms import REGISTRY
 from polyfed.algorithms.shared import newcomer
 from polyfed.engine.simulation import Simulation
 from polyfed.problem.objective import Batching
-from tests.algorithms import reference_personal as personal
-from tests.algorithms.reference import clients_of
-from tests.algorithms.test_apfl import INIT, START, matrix
-from tests.algorithms.test_properties import SMALL
-from tests.conftest import unequal_clients
+from tests.algorithms.comparison import INIT, START, matrix
+from tests.algorithms.references import apfl
+from tests.algorithms.references.shared import clients_of
+from tests.conftest import each_method, few, known, small_method, unequal_clients
 
 A = pf.algorithms
 CLIENT = 3
@@ -33,8 +32,7 @@ def others() -> pf.Problem:
 
 
 def small(name: str, **options):
-    names = {field.name for field in dataclasses.fields(REGISTRY[name])}
-    return REGISTRY[name](**{key: value for key, value in {**SMALL, **options}.items() if key in names})
+    return small_method(name, **known(name, options))
 
 
 def joined(problem, method, work=None, round: int = 0, server=None, seed: int = 0):
@@ -54,7 +52,7 @@ def descent(problem, lr, steps, start=START, anchor=None, penalty=0.0):
     return x
 
 
-@pytest.mark.parametrize("name", sorted(REGISTRY))
+@pytest.mark.parametrize("name", each_method(sorted(REGISTRY)))
 def test_every_method_adapts_to_a_newcomer_better_than_its_start(problem, others, name) -> None:
     """After training without the client: a model of the right shape, the same each time, better than the start."""
     simulation = Simulation(others, small(name, local_steps=5), dtype="float64")
@@ -64,8 +62,8 @@ def test_every_method_adapts_to_a_newcomer_better_than_its_start(problem, others
     found = joined(problem, simulation.method, round=10, server=server)
     assert jax.tree.structure(found) == jax.tree.structure(INIT)
     assert found["w"].dtype == np.float64
-    start = personal.loss(clients_of(problem)[CLIENT], np.zeros((5, 3)))
-    assert personal.loss(clients_of(problem)[CLIENT], matrix(found)) < start
+    start = clients_of(problem)[CLIENT].loss(np.zeros((5, 3)))
+    assert clients_of(problem)[CLIENT].loss(matrix(found)) < start
     again = joined(problem, simulation.method, round=10, server=server)
     np.testing.assert_array_equal(found["w"], again["w"])
 
@@ -84,7 +82,7 @@ def test_the_work_can_be_given(problem) -> None:
 
 
 def test_scaffnew_tunes_with_its_smallest_stepsize(problem) -> None:
-    found = joined(problem, A.Scaffnew(lr=np.array([0.3, 0.05, 0.2]), p=0.3))
+    found = joined(problem, A.Scaffnew(lr=[0.3, 0.05, 0.2], p=0.3))
     np.testing.assert_allclose(matrix(found), descent(problem, 0.05, 10), atol=1e-10)
 
 
@@ -113,18 +111,18 @@ def test_pfedme_solves_the_newcomers_proximal_problem(problem) -> None:
 
 @pytest.mark.parametrize("adaptive", ["off", "step", "round"])
 def test_apfl_trains_the_newcomers_model_and_weight_by_equation_17(problem, adaptive) -> None:
-    method = A.APFL(lr=0.3, alpha=np.array([0.2, 0.6]), adaptive=adaptive, batch="full", local_steps=6)
-    expected = personal.apfl_newcomer(problem, CLIENT, START, 0.3, 6, 0.4, adaptive != "off")
+    method = A.APFL(lr=0.3, alpha=[0.2, 0.6], adaptive=adaptive, batch="full", local_steps=6)
+    expected = apfl.newcomer(problem, CLIENT, START, 0.3, 6, 0.4, adaptive != "off")
     np.testing.assert_allclose(matrix(joined(problem, method)), expected, atol=1e-10)
 
 
-@pytest.mark.parametrize("name", ["flix", "dcgd", "diana", "scafflix"])
-def test_mixtures_compute_the_newcomers_local_model_and_mix(problem, name) -> None:
+@pytest.mark.parametrize("cls", [A.FLIX, A.DCGD, A.DIANA, A.Scafflix])
+def test_mixtures_compute_the_newcomers_local_model_and_mix(problem, cls) -> None:
     own = descent(problem, 0.5, 8000)
     assert np.abs(clients_of(problem)[CLIENT].grad(own)).max() < 1e-11
-    method = REGISTRY[name](alpha=0.3)
+    method = cls(alpha=0.3)
     np.testing.assert_allclose(matrix(joined(problem, method)), 0.3 * START + 0.7 * own, atol=1e-8)
-    given = REGISTRY[name](alpha=np.array([0.2, 0.4]), plm_lr=0.5)
+    given = cls(alpha=[0.2, 0.4], plm_lr=0.5)
     tuned = descent(problem, 0.5, 3)
     found = joined(problem, given, work=Batching("full", 3))
     np.testing.assert_allclose(matrix(found), 0.3 * START + 0.7 * tuned, atol=1e-10)
@@ -145,7 +143,7 @@ def test_the_key_decides_the_batches(problem) -> None:
     assert np.abs(one["w"] - other["w"]).max() > 1e-6
 
 
-@pytest.mark.parametrize("name", ["fomaml", "perfedavg", "perfedbc", "reptile"])
+@pytest.mark.parametrize("name", few(["reptile", "fomaml", "perfedavg", "perfedbc"], "reptile"))
 def test_what_meta_learning_deploys_is_adapted_to_the_clients_training_rows(problem, name) -> None:
     """Everywhere that a deployed model shows: one client's, everybody's, and the metrics."""
     found = pf.simulate(problem, small(name), rounds=3, dtype="float64", init=INIT)
@@ -158,5 +156,5 @@ def test_what_meta_learning_deploys_is_adapted_to_the_clients_training_rows(prob
     f = clients_of(problem)[CLIENT]
     metrics = simulation.measure()
     loss = metrics["personal"]["train"]["loss"][CLIENT] + metrics["personal"]["train"]["ridge"][CLIENT]
-    assert loss == pytest.approx(personal.loss(f, matrix(one)), abs=1e-10)
+    assert loss == pytest.approx(f.loss(matrix(one)), abs=1e-10)
     assert metrics["global"]["train"]["loss"][CLIENT] != pytest.approx(loss, abs=1e-6)

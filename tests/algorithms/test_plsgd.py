@@ -13,32 +13,18 @@ import pytest
 import polyfed as pf
 from polyfed.algorithms.shared import personal_part as additive
 from polyfed.engine.simulation import Simulation
-from tests.algorithms.reference import batches, clients_of
-from tests.algorithms.test_apfl import INIT, SEED, START, cohort, matrix, simulate
+from tests.algorithms.comparison import INIT, ROUNDS, SEED, START, cohort, matrix, trained
+from tests.algorithms.references.plsgd import low_rank, plsgd
+from tests.algorithms.references.shared import clients_of
+from tests.conftest import few
 
 A = pf.algorithms
-ROUNDS, STEPS = 5, 4
+STEPS = 4
 WORK: dict[str, Any] = {"lr": 0.3, "local_steps": STEPS, "batch": 4}
-ONES = np.ones_like(START)
 
 
-def algorithm_1(problem, lr, alpha, beta, batch, members, mask: Any = ONES, rounds=ROUNDS) -> dict[str, Any]:
-    """Algorithm 1 with the participants of each round given; theta lives where `mask` is 1."""
-    clients = clients_of(problem)
-    w, theta = START, [np.zeros_like(START) for _ in clients]
-    mean_w, thetas, models = [], [], [[] for _ in clients]  # before every step
-    for r in range(rounds):
-        local = dict.fromkeys(members(r), w)
-        rows = {m: list(batches(problem, SEED, r, m, batch, STEPS)) for m in local}
-        for k in range(STEPS):
-            mean_w.append(np.mean(list(local.values()), axis=0))
-            thetas.append(list(theta))
-            for m in local:
-                models[m].append(local[m] + theta[m])
-                step = lr(r * STEPS + k + 1) * clients[m].grad(local[m] + theta[m], rows[m][k])
-                local[m], theta[m] = local[m] - step, theta[m] - alpha * mask * step
-        w = w + beta * np.mean([local[m] - w for m in local], axis=0)
-    return {"w": w, "theta": theta, "mean_w": mean_w, "thetas": thetas, "models": models}
+def algorithm_1(problem, lr, alpha, beta, batch, members, mask: np.ndarray | float = 1.0) -> dict[str, Any]:
+    return plsgd(problem, ROUNDS, lr, alpha, beta, STEPS, batch, members, mask, start=START, seed=SEED)
 
 
 def theta_of(result, client: int) -> np.ndarray:
@@ -46,10 +32,11 @@ def theta_of(result, client: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    ("lr", "batch", "participation"), [(0.3, 4, 1.0), (0.3, "full", 3), (pf.InverseStep(9.0, 30.0), 4, 3)]
+    ("lr", "batch", "participation"),
+    few([(0.3, 4, 1.0), (0.3, "full", 3), (pf.InverseStep(9.0, 30.0), 4, 3)], (pf.InverseStep(9.0, 30.0), 4, 3)),
 )
 def test_plsgd_is_algorithm_1(problem, lr, batch, participation) -> None:
-    result = simulate(
+    result = trained(
         problem, A.PLSGD(lr=lr, local_steps=STEPS, batch=batch, alpha=0.6, beta=1.4), participation=participation
     )
     rates = (lambda t: 0.3) if lr == 0.3 else (lambda t: 9.0 / (t + 30.0))
@@ -61,47 +48,49 @@ def test_plsgd_is_algorithm_1(problem, lr, batch, participation) -> None:
         np.testing.assert_allclose(matrix(result.personal(m)), expected["w"] + theta, atol=1e-12)
 
 
-@pytest.mark.parametrize("participation", [1.0, 2])
+@pytest.mark.parametrize("participation", few([1.0, 2], 2))
 def test_outputs_ii_and_iii_are_the_averages_of_theorem_2(problem, participation) -> None:
     method, members = A.PLSGD(**WORK, alpha=0.6, beta=0.8), cohort(participation, problem)
     found = algorithm_1(problem, lambda t: 0.3, 0.6, 0.8, 4, members)
-    second = simulate(problem, dataclasses.replace(method, output="II"), participation=participation)
-    third = simulate(problem, dataclasses.replace(method, output="III"), participation=participation)
+    second = trained(problem, dataclasses.replace(method, output="II"), participation=participation)
+    third = trained(problem, dataclasses.replace(method, output="III"), participation=participation)
     np.testing.assert_allclose(matrix(second.global_params), np.mean(found["mean_w"], axis=0), atol=1e-12)
-    np.testing.assert_allclose(matrix(second.simulation.server.iterate), found["w"], atol=1e-12)
+    np.testing.assert_allclose(matrix(second.server.iterate), found["w"], atol=1e-12)
     np.testing.assert_allclose(matrix(third.global_params), found["w"], atol=1e-12)
     for m in range(len(problem)):
         w_and_theta = np.mean(found["mean_w"], axis=0) + np.mean([row[m] for row in found["thetas"]], axis=0)
         np.testing.assert_allclose(matrix(second.personal(m)), w_and_theta, atol=1e-12)
         own = np.mean(found["models"][m], axis=0) if found["models"][m] else found["w"]
         np.testing.assert_allclose(matrix(third.personal(m)), own, atol=1e-12)
-    assert second.simulation.facts.wire_up == 2 * third.simulation.facts.wire_up
+    assert second.facts.wire_up == 2 * third.facts.wire_up
 
 
 def test_alpha_0_is_local_sgd_with_an_outer_stepsize(problem) -> None:
     for beta in (1.0, 1.7):
-        ours = simulate(problem, A.PLSGD(**WORK, alpha=0.0, beta=beta), participation=3)
-        other = simulate(problem, A.LocalSGD(**WORK, server_lr=beta), participation=3)
+        ours = trained(problem, A.PLSGD(**WORK, alpha=0.0, beta=beta), participation=3)
+        other = trained(problem, A.LocalSGD(**WORK, server_lr=beta), participation=3)
         np.testing.assert_allclose(matrix(ours.global_params), matrix(other.global_params), atol=1e-12)
         np.testing.assert_allclose(matrix(ours.personal(1)), matrix(ours.global_params), atol=0)
-        assert ours.simulation.bits_up == other.simulation.bits_up
+        assert ours.bits_up == other.bits_up
 
 
+@pytest.mark.full
 def test_alpha_0_and_one_step_is_minibatch_sgd_and_so_are_many_tiny_ones(problem) -> None:
     one = {**WORK, "local_steps": 1}
-    ours, other = simulate(problem, A.PLSGD(**one, alpha=0.0)), simulate(problem, A.MinibatchSGD(**one))
+    ours, other = trained(problem, A.PLSGD(**one, alpha=0.0)), trained(problem, A.MinibatchSGD(**one))
     np.testing.assert_allclose(matrix(ours.global_params), matrix(other.global_params), atol=1e-12)
     tiny = A.PLSGD(lr=1e-7, local_steps=STEPS, batch=4, alpha=0.0, beta=0.3 / (1e-7 * STEPS))
-    many = simulate(problem, A.MinibatchSGD(**WORK))
-    np.testing.assert_allclose(matrix(simulate(problem, tiny).global_params), matrix(many.global_params), atol=1e-6)
+    many = trained(problem, A.MinibatchSGD(**WORK))
+    np.testing.assert_allclose(matrix(trained(problem, tiny).global_params), matrix(many.global_params), atol=1e-6)
 
 
+@pytest.mark.full
 def test_beta_0_is_training_alone_with_one_step_and_in_the_limit_of_small_inner_steps(problem) -> None:
     one = {**WORK, "local_steps": 1}
-    ours = simulate(problem, A.PLSGD(**one, alpha=0.5, beta=0.0), participation=3)
-    other = simulate(problem, A.Local(**{**one, "lr": 0.15}), participation=3)
-    limit = simulate(problem, A.PLSGD(**{**WORK, "lr": 1e-8}, alpha=0.3e8, beta=0.0))
-    alone = simulate(problem, A.Local(**WORK))
+    ours = trained(problem, A.PLSGD(**one, alpha=0.5, beta=0.0), participation=3)
+    other = trained(problem, A.Local(**{**one, "lr": 0.15}), participation=3)
+    limit = trained(problem, A.PLSGD(**{**WORK, "lr": 1e-8}, alpha=0.3e8, beta=0.0))
+    alone = trained(problem, A.Local(**WORK))
     np.testing.assert_array_equal(matrix(ours.global_params), START)
     for m in range(len(problem)):
         np.testing.assert_allclose(matrix(ours.personal(m)), matrix(other.personal(m)), atol=1e-12)
@@ -161,7 +150,7 @@ def test_alpha_w_minus_theta_does_not_change_during_local_steps(problem) -> None
 
 def test_personal_biases_leave_the_weights_to_everybody(problem) -> None:
     method = A.PLSGD(**WORK, alpha=0.6, personal_params="b")
-    result = simulate(problem, method, participation=3)
+    result = trained(problem, method, participation=3)
     mask = np.zeros_like(START)
     mask[-1] = 1
     expected = algorithm_1(problem, lambda t: 0.3, 0.6, 1.0, 4, cohort(3, problem), mask)
@@ -182,12 +171,7 @@ def test_low_rank_parts_follow_the_product_rule(problem) -> None:
     simulation.advance(1)
     moved = simulation.client_state.own
     for m, f in enumerate(clients_of(problem)):
-        w, left, right, bias = START, starts[m], np.zeros((1, 3)), np.zeros(3)
-        for _ in range(STEPS):
-            g = f.grad(w + np.vstack([left @ right, bias]))
-            w = w - 0.3 * g
-            left, right = left - 0.18 * g[:-1] @ right.T, right - 0.18 * left.T @ g[:-1]
-            bias = bias - 0.18 * g[-1]
+        left, right, bias = low_rank(f, START, starts[m], 0.3, 0.6, STEPS)
         np.testing.assert_allclose(moved["w"].left[m], left, atol=1e-12)
         np.testing.assert_allclose(moved["w"].right[m], right, atol=1e-12)
         np.testing.assert_allclose(moved["b"][m], bias, atol=1e-12)

@@ -16,26 +16,17 @@ from polyfed.bench.compilations import compilations
 from polyfed.engine.participation import sampling
 from polyfed.engine.simulation import Simulation
 from polyfed.problem.problem import precision
-from tests.conftest import SMALL, unequal_clients
+from tests.conftest import KINDS, each_method, small_method, unequal_clients
 
 ROUNDS = 4
-KINDS = ("apfl", "diana", "fedavg", "fedbc", "pfedme", "plsgd", "scafflix", "scaffold")
-"""One of each shape: with a state and without, prepared, compressed, absorbing, with a state at the server."""
 
 
-def alone(name: str):
-    """A parameter whose tests all run in one worker, where they find the programs that the first of them compiled."""
-    return pytest.param(name, marks=pytest.mark.xdist_group(name))
-
-
-@pytest.fixture(params=[alone(name) for name in [*sorted(REGISTRY), "flix, one gradient"]])
+@pytest.fixture(params=each_method([*sorted(REGISTRY), "flix, one gradient"]))
 def method(request):
     """Each registered algorithm, with little local work."""
     if request.param == "flix, one gradient":
         return pf.algorithms.FLIX(batch=4, lr=0.1, plm_epochs=2)
-    cls = REGISTRY[request.param]
-    names = {field.name for field in dataclasses.fields(cls)}
-    return cls(**{key: value for key, value in SMALL.items() if key in names})
+    return small_method(request.param)
 
 
 def run(problem, method, **options):
@@ -43,7 +34,7 @@ def run(problem, method, **options):
 
 
 def states(problem, method, **options) -> list[np.ndarray]:
-    """The server and the clients after some rounds; nothing is measured, which would have to be compiled, too."""
+    """The server and the clients after some rounds, without measuring: that would have to be compiled as well."""
     simulation = Simulation(problem, method, **{"dtype": "float64", **options})
     simulation.prepare()
     simulation.advance(ROUNDS)
@@ -124,7 +115,7 @@ def test_float32_agrees_with_float64_to_its_precision(problem, method) -> None:
 
 
 def test_no_round_after_the_first_compiles_anything(problem, method) -> None:
-    """Neither a whole program nor a single operation; with the states on the devices and, of some, outside them."""
+    """Neither a whole program nor a single operation; with states on the devices and, for some methods, in memory."""
     for store in ("device", "host") if method.name in ("apfl", "diana", "fedavg", "scafflix") else ("device",):
         simulation = Simulation(problem, method, dtype="float64", participation=3, store=store)
         simulation.prepare()
@@ -141,7 +132,7 @@ def test_resuming_is_bit_identical(problem, method, tmp_path: Path) -> None:
     assert_same(run(problem, method, rounds=6, participation=3, resume=tmp_path), expected, 0)
 
 
-@pytest.mark.parametrize("method", [alone(name) for name in KINDS], indirect=True)
+@pytest.mark.parametrize("method", each_method(KINDS, quick=("apfl", "scafflix")), indirect=True)
 def test_a_checkpoint_can_be_resumed_on_other_devices_and_from_another_store(problem, method, tmp_path: Path) -> None:
     expected = run(problem, method, participation=3)
     run(problem, method, rounds=2, participation=3, checkpoint=tmp_path, devices=1, chunk=2)

@@ -32,6 +32,7 @@ def test_the_figures_follow_from_the_times() -> None:
     assert found["memory_ratio"] == pytest.approx(1.25)
 
 
+@pytest.mark.full
 def test_the_command_prints_a_share_of_the_machines_rate() -> None:
     command = [sys.executable, "-m", "polyfed", "bench", "engine", "--repeat", "1", "--no-memory", "--json"]
     found = json.loads(subprocess.run(command, capture_output=True, text=True, check=True, timeout=300).stdout)
@@ -57,6 +58,7 @@ def test_a_python_without_pytorch_is_refused() -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.full
 def test_the_convex_loops_compute_what_the_engine_computes() -> None:
     """The NumPy loops are references of their own: after five rounds the models agree. DIANA draws other numbers."""
 
@@ -107,6 +109,7 @@ def with_stub(tmp_path, loss: str) -> Work:
     return replace(SMALL, peers=(Peer(TORCH, tmp_path / "stub.py", "fedavg", 1),))
 
 
+@pytest.mark.full
 def test_the_neural_rounds_are_measured_with_the_chunks_asked_for() -> None:
     found = bench_neural(1, chunks=(2,), devices=1, work=(SMALL,))
     assert [(speed.chunk, speed.peer) for speed in found] == [(2, None)]

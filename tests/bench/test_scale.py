@@ -29,6 +29,7 @@ def test_the_line_and_its_knee_are_those_of_the_times() -> None:
     assert proportional.as_dict()["slope"] == pytest.approx(0.01, rel=0.05)
 
 
+@pytest.mark.full
 def test_growth_is_measured_and_drawn(tmp_path: Path) -> None:
     (found,) = bench_growth(1, {"cohort": (Work(clients=50, cohort=2, steps=1, features=3),)})
     assert found.values == (2,)
@@ -46,6 +47,7 @@ def test_generated_rows_follow_from_the_client_alone() -> None:
     assert small.train.sizes[0] + small.test.sizes[0] == ROWS
 
 
+@pytest.mark.full
 def test_the_command_tells_time_memory_and_bytes(tmp_path: Path) -> None:
     command = [
         sys.executable,

@@ -36,9 +36,12 @@ rounds = 12
 participation = 0.5
 eval_every = 4
 checkpoint_every = 3
+alone = false
+finetune_steps = 0
 """
+"""Little to compile; a test that is about more sets it."""
 COMPARE = (
-    CONFIG.replace('name = "scaffold"\n', "")
+    CONFIG.replace('name = "scaffold"\n', "").replace("finetune_steps = 0", "finetune_steps = 10")
     + """
 seeds = [0, 1]
 
@@ -56,6 +59,8 @@ finetune = true
 """
 )
 TERMINAL = {"COLUMNS": "100", "NO_COLOR": "1"}
+QUICK = "--xla_backend_optimization_level=0"
+"""Programs of a second's work are compiled quickly rather than well."""
 
 
 def polyfed(*arguments: str, cwd: Path, check: int | None = 0, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -91,7 +96,7 @@ def polyfed_process(*arguments: str, cwd: Path, check: int = 0) -> subprocess.Co
 
 def start_polyfed(*arguments: str, cwd: Path, **variables: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "polyfed", *arguments]
-    environment = {**os.environ, **TERMINAL, **variables}
+    environment = {**os.environ, **TERMINAL, "XLA_FLAGS": QUICK, **variables}
     return subprocess.Popen(
         command, cwd=cwd, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )

@@ -10,13 +10,15 @@ import tomllib
 from pathlib import Path
 
 import numpy as np
+import pytest
 from safetensors.numpy import load_file
 
 from tests.cli.command import CONFIG, metrics, models, newest_checkpoint, polyfed, polyfed_process, start_polyfed
 
 
 def test_a_run_leaves_all_its_files(config: Path, tmp_path: Path) -> None:
-    done = polyfed_process("run", "small.toml", cwd=tmp_path)
+    more = ("--set", "run.alone=true", "--set", "run.finetune_steps=10")
+    done = polyfed_process("run", "small.toml", *more, cwd=tmp_path)
     run = tmp_path / "runs" / "small"
     assert "scaffold" in done.stdout
     assert str(Path("runs/small/report.html")) in done.stdout
@@ -76,6 +78,7 @@ def test_json_is_all_that_json_prints_and_quiet_prints_nothing(config: Path, tmp
     assert quiet.stdout == ""
 
 
+@pytest.mark.full
 def test_kill_9_at_any_moment_and_resume_to_the_same_bits(config: Path, tmp_path: Path) -> None:
     long = ["--set", "run.rounds=3000", "--set", "run.eval_every=50", "--set", "run.checkpoint_every=20"]
     polyfed_process("run", "small.toml", "-q", "--out", "whole", *long, cwd=tmp_path)
@@ -148,6 +151,7 @@ def test_own_data_in_a_table(tmp_path: Path) -> None:
     assert "Traceback" not in refused.stderr
 
 
+@pytest.mark.full
 def test_explicit_mixtures_from_a_config(config: Path, tmp_path: Path) -> None:
     small = CONFIG.replace("sizes = 40", "sizes = 40\nfeatures = 8\nclasses = 3").replace("l2 = 0.001", "l2 = 0.01")
     text = small.replace('name = "scaffold"', 'name = "scafflix"\nalpha = 0.3').replace("local_steps = 4\n", "")

@@ -67,6 +67,7 @@ def test_tune_writes_all_candidates_and_a_config_that_compare_runs(config: Path,
     assert len(json.loads(more.stdout)["candidates"]) == 15
 
 
+@pytest.mark.full
 def test_ctrl_c_keeps_what_was_done_and_resume_ends_with_the_same_table(config: Path, tmp_path: Path) -> None:
     long = ["--set", "tune.rounds=3000", "--set", "tune.budget=4"]
     polyfed_process("tune", "three.toml", "-q", "--out", "whole", *long, cwd=tmp_path)

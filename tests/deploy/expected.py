@@ -2,33 +2,23 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
-import pytest
 
 import polyfed as pf
-from polyfed.algorithms import REGISTRY
 from polyfed.deploy.site.state_file import StateFile
 from polyfed.engine.checkpoint.tensors import load_tree
 from polyfed.engine.simulation import Simulation
 from polyfed.studies.config import algorithm_from
-from tests.conftest import SMALL
+from tests.conftest import SMALL, known
 
 
 def small(name: str) -> dict[str, Any]:
     """A section [algorithm] with little local work."""
-    known = {field.name for field in dataclasses.fields(REGISTRY[name])}  # pyright: ignore[reportArgumentType]
-    return {"name": name, **{key: value for key, value in SMALL.items() if key in known}}
-
-
-def few(names: Iterable[str], *quick: str) -> list[Any]:
-    """All of these names; those that are not `quick` are left to `make test-deploy`."""
-    return [name if name in quick else pytest.param(name, marks=pytest.mark.deploy) for name in names]
+    return {"name": name, **known(name, SMALL)}
 
 
 def simulated(federation: pf.Federation, method: dict[str, Any], rounds: int = 5, **options: Any) -> Simulation:

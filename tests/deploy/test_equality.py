@@ -8,24 +8,25 @@ import numpy as np
 import pytest
 
 from polyfed.algorithms import REGISTRY
-from tests.deploy.expected import few, simulated, small
+from tests.conftest import few
+from tests.deploy.expected import simulated, small
 
 
-@pytest.mark.parametrize("name", few(sorted(REGISTRY), "apfl", "fedbc", "local", "plsgd", "scafflix", "scaffold"))
+@pytest.mark.parametrize("name", few(sorted(REGISTRY), "apfl", "scaffold"))
 def test_a_deployed_run_equals_the_simulated_one(three, loopback, name) -> None:
     grid = loopback()
     grid.serve(small(name), {"participation": 2})
     grid.assert_equal(simulated(three, small(name), participation=2))
 
 
-@pytest.mark.deploy
+@pytest.mark.full
 def test_a_site_keeps_the_own_model_that_it_adapts(three, loopback) -> None:
     grid, method = loopback(), {**small("perfedbc"), "deploy": "own"}
     grid.serve(method, {"participation": 2})
     grid.assert_equal(simulated(three, method, participation=2))
 
 
-@pytest.mark.deploy
+@pytest.mark.full
 def test_sites_compute_in_the_type_that_the_server_asks_for(three, loopback) -> None:
     types: dict[str, Any] = {"dtype": "float32", "compute": "bfloat16"}
     found = loopback().serve(small("fedavg"), {"rounds": 2, **types}).params["w"]
@@ -44,7 +45,7 @@ FEDERATED: dict[str, dict[str, Any]] = {
 """Theory's stepsizes, columns, rules, values of each site's own; silent sites."""
 
 
-@pytest.mark.parametrize("name", few(FEDERATED, "diana"))
+@pytest.mark.parametrize("name", few(FEDERATED, "scaffnew"))
 def test_what_follows_from_the_whole_federation_is_the_same_across_sites(three, loopback, name) -> None:
     grid, method = loopback(), {"name": name, **FEDERATED[name]}
     grid.serve(method)

@@ -7,7 +7,6 @@ writes them anew. The tests compare numbers, as bits differ between processors.
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import hashlib
 import json
 from pathlib import Path
@@ -19,7 +18,7 @@ import pytest
 
 import polyfed as pf
 from polyfed.algorithms import REGISTRY, Algorithm
-from tests.conftest import SMALL, unequal_clients
+from tests.conftest import each_method, small_method, unequal_clients
 
 RECORD = Path(__file__).with_name("digests.json")
 PLACES = {
@@ -53,11 +52,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
 def methods() -> dict[str, Algorithm]:
     """Each registered method with little local work, and its variants."""
     chosen: dict[str, tuple[str, dict[str, Any]]] = {name: (name, {}) for name in sorted(REGISTRY)} | VARIANTS
-    found = {}
-    for label, (name, options) in chosen.items():
-        fields = {field.name for field in dataclasses.fields(REGISTRY[name])}  # pyright: ignore[reportArgumentType]
-        found[label] = REGISTRY[name](**{key: value for key, value in SMALL.items() if key in fields} | options)
-    return found
+    return {label: small_method(name, **options) for label, (name, options) in chosen.items()}
 
 
 def problem() -> pf.Problem:
@@ -84,7 +79,7 @@ def digest(ending: dict[str, list[np.ndarray]]) -> str:
 
 
 def numbers(ending: dict[str, list[np.ndarray]]) -> dict[str, list[list[float]]]:
-    """Of every array its size, its norm and its products with two fixed vectors, in an order that these give."""
+    """The size, the norm and the products with two fixed vectors of every array, sorted by these."""
     return {part: sorted(_projected(leaf) for leaf in leaves) for part, leaves in ending.items()}
 
 
@@ -99,7 +94,7 @@ def recorded() -> dict[str, Any]:
     return json.loads(RECORD.read_text())
 
 
-@pytest.mark.parametrize("label", [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in methods()])
+@pytest.mark.parametrize("label", each_method(methods()))
 def test_a_method_ends_where_it_was_recorded_to_end(recorded: dict[str, Any], label: str) -> None:
     shared, method = problem(), methods()[label]
     for place, options in PLACES.items():

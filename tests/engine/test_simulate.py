@@ -10,6 +10,9 @@ import numpy as np
 import pytest
 
 import polyfed as pf
+from polyfed.engine.simulation import Simulation
+from tests.algorithms.comparison import matrix
+from tests.algorithms.references.shared import clients_of
 from tests.conftest import unequal_clients
 
 
@@ -26,8 +29,9 @@ def test_bits_are_those_of_the_messages(problem) -> None:
     parameters = 5 * 3
 
     def bits(method, **options):
-        last = pf.simulate(problem, method, rounds=3, participation=2, **options).history.iloc[-1]
-        return last["bits_up"] / 6, last["bits_down"] / 6
+        simulation = Simulation(problem, method, participation=2, **options)
+        simulation.advance(3)
+        return simulation.bits_up / 6, simulation.bits_down / 6
 
     assert bits(pf.algorithms.FedAvg()) == (32 * (parameters + 1), 32 * parameters)
     assert bits(pf.algorithms.FedAvg(weighting="uniform")) == (32 * parameters, 32 * parameters)
@@ -38,7 +42,7 @@ def test_bits_are_those_of_the_messages(problem) -> None:
 
 def test_the_objective_is_the_mean_over_clients_with_the_ridge(problem) -> None:
     result = pf.simulate(problem, pf.algorithms.FedAvg(), rounds=3, dtype="float64")
-    by_hand = [problem.value(result.global_params, name) for name in problem.federation.clients]
+    by_hand = [client.loss(matrix(result.global_params)) for client in clients_of(problem)]
     assert result.history["objective"].iloc[-1] == pytest.approx(np.mean(by_hand), abs=1e-13)
 
 
@@ -47,25 +51,25 @@ def test_evaluation_covers_every_client_and_split(problem) -> None:
     for split in ("train", "validation", "test"):
         table = result.evaluate(split)
         assert table["client"].tolist() == list(problem.federation.clients)
+        accuracies, losses = table["global_accuracy"].to_numpy(), table["global_loss"].to_numpy()
         for index in range(len(problem)):
             x, y = problem.federation.split(split).of(index)
             logits = x @ result.global_params["w"] + result.global_params["b"]
-            assert table["global_accuracy"][index] == pytest.approx(np.mean(np.argmax(logits, axis=1) == y))
+            assert accuracies[index] == pytest.approx(np.mean(np.argmax(logits, axis=1) == y))
             lse = np.log(np.exp(logits).sum(axis=1))
             loss = np.mean(lse - logits[np.arange(len(y)), y])
-            assert table["global_loss"][index] == pytest.approx(loss, abs=1e-12)
+            assert losses[index] == pytest.approx(loss, abs=1e-12)
 
 
 def test_fine_tuning_starts_from_the_global_model_and_uses_training_rows_only(problem) -> None:
     result = pf.simulate(problem, pf.algorithms.FedAvg(), rounds=5, dtype="float64")
     tuned = result.evaluate("test", finetune=pf.FineTune(steps=4, lr=0.2, batch="full"))
-    for index, name in enumerate(problem.federation.clients):
-        params = result.global_params
+    for index, client in enumerate(clients_of(problem)):
+        params = matrix(result.global_params)
         for _ in range(4):
-            grads = problem.grad(params, name)
-            params = {key: params[key] - 0.2 * grads[key] for key in params}
+            params = params - 0.2 * client.grad(params)
         x, y = problem.federation.test.of(index)
-        assert tuned["finetuned_accuracy"][index] == np.mean(np.argmax(x @ params["w"] + params["b"], axis=1) == y)
+        assert tuned["finetuned_accuracy"][index] == np.mean(np.argmax(x @ params[:-1] + params[-1], axis=1) == y)
 
 
 def test_metrics_of_the_deployed_model_are_those_of_personal(problem) -> None:
@@ -168,22 +172,22 @@ def test_a_wrong_option_is_refused_by_name(problem, options, word) -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "message"),
+    ("name", "options", "message"),
     [
-        (pf.algorithms.FedAvg(lr=-0.1), "fedavg: lr must be above 0, found -0.1"),
-        (pf.algorithms.FedAvg(lr="fast"), "fedavg: lr must be a number"),
-        (pf.algorithms.FedAvg(lr=pf.Decay(0.1, -1.0)), "fedavg: lr.rate must be above 0"),
-        (pf.algorithms.FedAvg(local_steps=0), "fedavg: local_steps must be a whole number, at least 1, found 0"),
-        (pf.algorithms.FedAvg(batch="all"), "fedavg: batch must be"),
-        (pf.algorithms.FedAvg(weighting="rows"), "fedavg: weighting must be one of size, uniform"),
-        (pf.algorithms.FedAvg(server_optimizer="rmsprob"), "did you mean 'rmsprop'"),
-        (pf.algorithms.FedProx(mu=-1.0), "fedprox: mu must be at least 0, found -1"),
-        (pf.algorithms.Scaffold(option="III"), "scaffold: option must be one of I, II"),
+        ("fedavg", {"lr": -0.1}, "fedavg: lr must be above 0, found -0.1"),
+        ("fedavg", {"lr": "fast"}, "fedavg: lr must be a number"),
+        ("fedavg", {"lr": pf.Decay(0.1, -1.0)}, "fedavg: lr.rate must be above 0"),
+        ("fedavg", {"local_steps": 0}, "fedavg: local_steps must be a whole number, at least 1, found 0"),
+        ("fedavg", {"batch": "all"}, "fedavg: batch must be"),
+        ("fedavg", {"weighting": "rows"}, "fedavg: weighting must be one of size, uniform"),
+        ("fedavg", {"server_optimizer": "rmsprob"}, "did you mean 'rmsprop'"),
+        ("fedprox", {"mu": -1.0}, "fedprox: mu must be at least 0, found -1"),
+        ("scaffold", {"option": "III"}, "scaffold: option must be one of I, II"),
     ],
 )
-def test_a_hyper_parameter_that_makes_no_sense_is_refused(problem, method, message) -> None:
+def test_a_hyper_parameter_that_makes_no_sense_is_refused(problem, name, options, message) -> None:
     with pytest.raises(pf.PolyfedError, match=message):
-        pf.simulate(problem, method, rounds=1)
+        pf.simulate(problem, pf.algorithms.REGISTRY[name](**options), rounds=1)
 
 
 def test_rounds_between_evaluations_are_one_compiled_call(problem) -> None:

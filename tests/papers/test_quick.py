@@ -14,11 +14,11 @@ import pytest
 UNPACK = Path(__file__).resolve().parents[3] / "shared" / "data" / "unpack"
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.realdata
 @pytest.mark.parametrize("name", ["scafflix/fig1", "flix/fig2"])
 def test_a_quick_reproduction_confirms_its_claims(name, tmp_path):
-    """As a user runs it: most of the time goes into computing, for which these tests' flags are slow."""
+    """In a process of its own: the tests' flags compile quickly and compute slowly, and here computing takes longer."""
     if not UNPACK.is_file():
         pytest.skip("the published datasets are not beside the repository (no ../shared/data/unpack)")
     subprocess.run([sys.executable, str(UNPACK), str(tmp_path / "data"), "libsvm"], check=True)

@@ -31,6 +31,7 @@ def outcome(tmp_path: Path, **algorithm: Any) -> tuple[Any, dict[str, Any]]:
     return config, record.summary
 
 
+@pytest.mark.full
 def test_who_mixes_is_compared_with_its_pure_local_models(tmp_path) -> None:
     """The server's stepsize of a mixture says nothing about local training."""
     config, summary = outcome(tmp_path)

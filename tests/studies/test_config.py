@@ -5,9 +5,11 @@ from __future__ import annotations
 import copy
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import polyfed as pf
+from polyfed.compress import RandK
 from polyfed.studies.config import make_config, read_config
 
 GOOD = {
@@ -61,9 +63,10 @@ def test_mixing_weights_and_compressors_come_from_toml() -> None:
     options = {"name": "diana", "alpha": [0.1, 0.2, 0.3, 1.0], "compressor": {"name": "rand_k", "k": 5}}
     config = make_config({**GOOD, "problem": {}, "algorithm": options})
     method = config.methods[0].algorithm
+    assert isinstance(method, pf.algorithms.DIANA)
     resolved = method.resolve(config.problem)
-    assert resolved.alpha.tolist() == [0.1, 0.2, 0.3, 1.0]
-    assert resolved.compressor.k == 5
+    assert np.asarray(resolved.alpha).tolist() == [0.1, 0.2, 0.3, 1.0]
+    assert resolved.compressor == RandK(5)
     assert make_config(config.resolved(config.methods[0])).methods == config.methods
 
 

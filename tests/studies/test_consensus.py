@@ -9,8 +9,8 @@ import polyfed as pf
 from polyfed import theory
 from polyfed.engine.simulation import Simulation
 from polyfed.studies.consensus import Watch
-from tests.algorithms.reference import batches, clients_of
-from tests.algorithms.test_apfl import INIT, START
+from tests.algorithms.comparison import INIT, START
+from tests.algorithms.references.shared import batches, clients_of
 
 A = pf.algorithms
 K, ROUNDS, ZETA = 5, 8, 1.3

@@ -139,7 +139,7 @@ def test_unknown_nodes_wrong_keys_and_plain_text_are_refused_and_logged(live) ->
 
 
 def _first_line(private: Path) -> str:
-    """What of a site's public key is in a log that names it."""
+    """The part of a site's public key by which a log names it."""
     public = load_ssh_public_key(private.with_name(f"{private.name}.pub").read_bytes())
     pem = public.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
     return pem.decode().splitlines()[1]

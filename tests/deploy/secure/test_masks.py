@@ -48,7 +48,7 @@ def test_the_sum_is_right_to_the_fixed_points_error_with_and_without_a_dropout(g
 
 
 def test_a_late_upload_stays_hidden() -> None:
-    """Who was said to have dropped out is still under its own mask, of which nobody gives shares then."""
+    """A member that was reported as dropped out stays under its own mask: nobody gives shares of it any more."""
     members, _, shares = shared()
     words = FIXED.encoded(np.arange(5.0))
     for name, member in members.items():

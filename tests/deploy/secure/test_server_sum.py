@@ -12,10 +12,12 @@ from flwr.app import Message
 import polyfed as pf
 from polyfed.deploy.protocol.wire import as_arrays
 from polyfed.deploy.settings import server_settings
-from tests.deploy.expected import close, few, simulated, small
+from tests.conftest import few
+from tests.deploy.expected import close, simulated, small
 from tests.deploy.loopback import PROBLEM, Loopback
 
 
+@pytest.mark.full
 def test_multipliers_that_are_all_zero_average_uniformly_under_masks(three, loopback) -> None:
     grid, method = loopback(), {**small("fedbc"), "dual_lr": 0.0}
     server = grid.serve(method, {"rounds": 3}, secure=True)
@@ -34,7 +36,7 @@ METHODS = {
 """Weights of rows, several parts, weights that follow from hyper-parameters, a state, and tiny weights."""
 
 
-@pytest.mark.parametrize("name", few(METHODS, "fedavg", "fedbc"))
+@pytest.mark.parametrize("name", few(METHODS, "fedavg"))
 def test_a_secure_run_equals_the_simulated_one_and_the_server_sees_masked_words_alone(three, loopback, name) -> None:
     grid, method, seen = loopback(), {**small(name), **METHODS[name]}, []
 
@@ -83,7 +85,7 @@ def test_who_drops_out_between_the_phases_is_left_out_of_the_sum_and_comes_back(
     close(lossy(loopback("masked"), True), lossy(loopback("plain"), False))
 
 
-@pytest.mark.deploy
+@pytest.mark.full
 def test_privacy_and_masks_go_together(three, loopback) -> None:
     pytest.importorskip("dp_accounting", reason="needs dp-accounting: pip install 'polyfed[privacy]'")
     section: dict[str, Any] = {"clip": 0.05, "noise": 0.5, "delta": 0.01}

@@ -25,7 +25,7 @@ def test_a_site_takes_no_part_in_a_sum_that_hides_too_little(tmp_path) -> None:
 
 
 def test_a_round_is_summed_up_again_with_the_same_sites_only(tmp_path) -> None:
-    """Two sums of the same uploads tell the one that is not in both; a site that was restarted still knows."""
+    """Two sums of the same uploads reveal the one that is in only one of them; a restarted site still remembers."""
 
     def asked(number: int, there: list[str]) -> dict[str, str]:
         sites = {name: SecureSumSite(name, tmp_path / name / "summed.json") for name in "abc"}

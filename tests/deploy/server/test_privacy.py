@@ -19,7 +19,8 @@ from polyfed.deploy.settings import server_settings
 from polyfed.engine.participation import sampling
 from polyfed.engine.privacy.accounting import Accountant
 from polyfed.studies.config import algorithm_from
-from tests.deploy.expected import few, simulated, small
+from tests.conftest import few
+from tests.deploy.expected import simulated, small
 from tests.deploy.loopback import PROBLEM, Loopback
 
 pytest.importorskip("dp_accounting", reason="needs dp-accounting: pip install 'polyfed[privacy]'")
@@ -34,7 +35,7 @@ METHODS: dict[str, dict[str, Any]] = {
 """One part and two, with a state and without, compressed, around the model, and a quotient of sums."""
 
 
-@pytest.mark.parametrize("name", few(METHODS, "diana"))
+@pytest.mark.parametrize("name", few(METHODS, "scaffold"))
 def test_a_private_deployed_run_equals_the_simulated_one(three, loopback, name) -> None:
     grid, method = loopback(), {**small(name), **METHODS[name]}
     section: dict[str, Any] = {"clip": 0.05, "noise": 0.5, "delta": 0.01}

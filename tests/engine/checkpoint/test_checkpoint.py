@@ -131,7 +131,7 @@ def test_the_state_is_safetensors_and_the_rest_json(problem, tmp_path: Path) -> 
 
 
 def test_a_tree_survives_the_file_bit_by_bit(tmp_path: Path) -> None:
-    tree = {"a": [np.float32([1.5, -0.0]), np.int32(3)], "b": (np.array([[True, False]]), np.float64(np.pi))}
+    tree = {"a": [np.array([1.5, -0.0], np.float32), np.int32(3)], "b": (np.array([[True, False]]), np.float64(np.pi))}
     checkpoint.save_tree(tmp_path / "tree.safetensors", tree)
     found = checkpoint.load_tree(tmp_path / "tree.safetensors", tree)
     assert found["a"][0].tobytes() == tree["a"][0].tobytes()

@@ -71,6 +71,7 @@ def started(*commands: list[str], cwd: Path) -> Iterator[list[subprocess.Popen[s
             process.communicate()
 
 
+@pytest.mark.full
 def test_two_processes_end_with_the_numbers_of_one(problem, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(streamed, "WAVE_BYTES", 300)
     clients = {
@@ -110,6 +111,7 @@ def test_two_processes_end_with_the_numbers_of_one(problem, tmp_path: Path, monk
             np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.full
 def test_a_lost_process_ends_the_run_which_one_process_takes_up(tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text(CONFIG)
     together = ["-m", "polyfed", "run", "config.toml", "--out", "run", f"--hosts=127.0.0.1:{free_port()},127.0.0.1"]

@@ -28,7 +28,7 @@ from polyfed.report.methods import group
 from polyfed.report.sections import methods_table
 from polyfed.studies.config import algorithm_from, make_config
 from polyfed.studies.experiment import Options, run
-from tests.conftest import SMALL, unequal_clients
+from tests.conftest import SMALL, each_method, known, unequal_clients
 
 dp_accounting = pytest.importorskip("dp_accounting", reason="needs dp-accounting: pip install 'polyfed[privacy]'")
 FEDAVG = algorithms.FedAvg(lr=0.5, local_steps=2, batch=4, weighting="uniform")
@@ -94,7 +94,7 @@ def test_another_client_in_ones_place_moves_the_model_by_twice_the_clip_over_the
 
 
 def test_noise_on_the_sum_is_clip_times_noise_wherever_states_and_devices_are() -> None:
-    """At the optimum of a client whose rows are all zero nothing moves but by noise."""
+    """A client whose rows are all zero is at its optimum: only the noise moves anything."""
     rows = [(np.zeros((4, 900)), np.zeros(4)) for _ in range(5)]
     quiet = pf.Problem(pf.Federation.from_arrays(rows), pf.models.linear(bias=False), "squared")
     rule = pf.Privacy(clip=0.5, noise=3.0)
@@ -142,11 +142,9 @@ def test_a_private_run_goes_on_as_if_it_had_not_stopped(problem, tmp_path) -> No
         pf.simulate(problem, FEDAVG, rounds=4, resume=tmp_path, **options)
 
 
-@pytest.mark.parametrize("name", sorted(REGISTRY))
+@pytest.mark.parametrize("name", each_method(sorted(REGISTRY)))
 def test_every_algorithm_sends_one_bounded_vector_with_the_weight_one(problem, name) -> None:
-    known = {field.name for field in dataclasses.fields(REGISTRY[name])}  # pyright: ignore[reportArgumentType]
-    options = {**SMALL, "weighting": "uniform"}
-    method = algorithm_from({"name": name, **{key: value for key, value in options.items() if key in known}})
+    method = algorithm_from({"name": name, **known(name, {**SMALL, "weighting": "uniform"})})
     found = Simulation(problem, method, privacy=pf.Privacy(clip=1.0, noise=1.0))
     assert found.facts.uploads == (name != "local")
     assert found.spent is not None

@@ -61,7 +61,7 @@ def test_a_size_nearby_that_leaves_no_last_chunk_to_fill_is_taken() -> None:
 
 
 def test_the_batches_of_a_chunk_stay_in_the_cache() -> None:
-    """Of a small model many clients would fit by its numbers; a step that takes all rows has no batch to gather."""
+    """By its parameters alone, many clients of a small model would fit; a step that takes all rows gathers no batch."""
     draws = np.random.default_rng(0)
     clients = [(draws.normal(size=(40, 60)), draws.integers(0, 10, 40)) for _ in range(120)]
     problem = pf.Problem(pf.Federation.from_arrays(clients, classes=10), pf.models.linear())
@@ -106,7 +106,7 @@ def test_clients_of_unlike_sizes_are_measured_in_any_chunks() -> None:
 
 
 def test_rows_that_were_copied_together_are_the_same_rows(problem, monkeypatch) -> None:
-    """In a round that reads as many rows as the largest client has; the last client's copy would pass the end."""
+    """The round reads as many rows as the largest client has, so that the last client's copy would pass the end."""
     copies = []
     real = Objective._copied
 

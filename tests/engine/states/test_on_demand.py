@@ -1,4 +1,4 @@
-"""Clients whose rows come to the devices with them: the same run as with all rows there; and samples of clients."""
+"""Rows that come to the devices with their clients: the same run as with all rows there; and samples of clients."""
 
 from __future__ import annotations
 
@@ -30,7 +30,12 @@ def on_demand(federation) -> pf.Problem:
 
 
 @pytest.mark.parametrize(
-    ("name", "participation"), [("prepared", 3), ("absorbing", 1.0), ("compressed", pf.Bernoulli(0.5))]
+    ("name", "participation"),
+    [
+        ("prepared", 3),
+        pytest.param("absorbing", 1.0, marks=pytest.mark.full),
+        pytest.param("compressed", pf.Bernoulli(0.5), marks=pytest.mark.full),
+    ],
 )
 def test_rows_on_demand_give_the_numbers_of_rows_in_memory(
     problem, on_demand, monkeypatch, tmp_path: Path, name, participation
@@ -97,6 +102,7 @@ def test_rows_in_memory_grow_with_the_clients_that_are_stored(monkeypatch) -> No
     assert len(rows._rows[0]) <= 2 * len(rows.stored)
 
 
+@pytest.mark.full
 def test_a_sample_is_measured_as_all_clients_are(problem, on_demand) -> None:
     options = {**OPTIONS, "rounds": 2, "participation": 3}
     everyone = pf.simulate(problem, METHODS["prepared"], store="device", **options)
@@ -128,6 +134,7 @@ def test_the_sample_follows_from_the_seed_alone(problem) -> None:
         Simulation(pf.Problem(pf.Population.of(problem.federation), problem.model), METHODS["no state"], store="device")
 
 
+@pytest.mark.full
 def test_a_run_directory_holds_the_sample_and_says_so(tmp_path: Path) -> None:
     def made(name: str, **changes) -> tuple[dict, list[dict], Path]:
         sections = {

@@ -41,10 +41,10 @@ def small_waves(monkeypatch) -> None:
     [
         ("no state", pf.Bernoulli(0.5)),
         ("prepared", 3),
-        ("prepared", 1.0),
-        ("absorbing", pf.Bernoulli(0.5)),
-        ("compressed", 3),
-        ("compressed", 1.0),
+        pytest.param("absorbing", pf.Bernoulli(0.5), marks=pytest.mark.full),
+        pytest.param("prepared", 1.0, marks=pytest.mark.full),
+        pytest.param("compressed", 3, marks=pytest.mark.full),
+        pytest.param("compressed", 1.0, marks=pytest.mark.full),
     ],
     ids=str,
 )

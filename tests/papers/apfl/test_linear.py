@@ -43,7 +43,7 @@ def test_a_learned_alpha_must_end_higher_and_is_a_mean_over_clients_and_seeds() 
     assert not linear._alpha_higher(ends, "b", "a").passed
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["apfl/fig1", "apfl/fig4"])
 def test_the_quick_versions_on_generated_data_run(name) -> None:
     outcome = get(name).run(True, silent)

@@ -37,6 +37,7 @@ def test_a_run_keeps_what_the_figures_show() -> None:
         assert row["largest_weight"] == pytest.approx(row["largest_data"], abs=1e-5)
 
 
+@pytest.mark.full
 def test_what_adapts_is_measured_on_test_rows_too_but_never_judged_by_them() -> None:
     task = replace(TASK, every=2, rounds=2)
     (record,) = runs.trace([ContenderRun(task, "FedBC-FineTune", "personal", options(lr=0.05, dual_lr=0.01), 0)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from polyfed.papers.catalogue import get
 from polyfed.papers.fedbc import tolerances
@@ -30,6 +31,7 @@ def test_the_tolerance_that_is_compared_with_fedavg_is_not_chosen_on_test_rows()
     assert not tolerances._above_claim("own", chosen, "FedAvg", np.array([0.75])).passed
 
 
+@pytest.mark.full
 def test_the_trade_off_runs_from_end_to_end(monkeypatch) -> None:
     monkeypatch.setattr(tolerances, "synthetic", lambda epochs, quick: replace(TASK, every=TASK.rounds))
     monkeypatch.setattr(tolerances, "effort", lambda quick: Effort(seeds=1, budget=1))

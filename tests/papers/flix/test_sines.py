@@ -49,7 +49,7 @@ def test_a_run_has_a_row_for_every_draw_split_and_alpha(monkeypatch, tmp_path):
     assert len(outcome.figures[0].axes) == 3
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_quick_version_beats_one_global_model(tmp_path):
     ((_, folder, outcome),) = papers.reproduce("flix/fig4", tmp_path, quick=True)
     assert len(outcome.rows) == 14

@@ -90,6 +90,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
+@pytest.mark.full
 def test_a_stopped_reproduction_goes_on_to_the_same_bytes(three, forget, tmp_path: Path) -> None:
     papers.reproduce("three", tmp_path / "whole")
     assert [run.seed for run in three] == [0, 1, 2]

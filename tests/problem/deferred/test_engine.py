@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import numpy as np
 import pytest
 
 import polyfed as pf
-from polyfed.algorithms import REGISTRY
 from polyfed.engine.simulation import Simulation
 from polyfed.problem import deferred
 from polyfed.problem.deferred.plan import Deferral
 from polyfed.problem.deferred.run import Deferred
 from polyfed.problem.objective import Objective
-from tests.conftest import SMALL
+from tests.conftest import each_method, small_method
 
 LINEAR = {
     "ditto",
@@ -51,7 +49,7 @@ def states(method, sizes: Sequence[int] = (12, 12, 12)) -> list[np.ndarray]:
 
 @pytest.fixture
 def loops(monkeypatch: pytest.MonkeyPatch) -> list[Deferred]:
-    """As on an accelerator, with everything deferred that can be; the loops that were."""
+    """Defer all that can be deferred, as on an accelerator; the loops that were deferred."""
     train, run, found = Objective.train, Deferred.run, []
 
     def as_there(self, *given, **options):
@@ -67,11 +65,9 @@ def loops(monkeypatch: pytest.MonkeyPatch) -> list[Deferred]:
     return found
 
 
-@pytest.mark.parametrize("name", sorted(LINEAR))
+@pytest.mark.parametrize("name", each_method(sorted(LINEAR)))
 def test_a_method_finds_the_same_numbers(name: str, loops: list[Deferred], monkeypatch) -> None:
-    kind: Any = REGISTRY[name]
-    names = {field.name for field in dataclasses.fields(kind)}
-    method = kind(**{key: value for key, value in SMALL.items() if key in names})
+    method = small_method(name)
     ours = states(method)
     assert loops
     monkeypatch.setattr(deferred, "loop", lambda steps, body, carry, platform: jax.lax.fori_loop(0, steps, body, carry))

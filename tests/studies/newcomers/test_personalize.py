@@ -10,14 +10,11 @@ import pytest
 from safetensors.numpy import load_file
 
 import polyfed as pf
-from polyfed.algorithms import REGISTRY
-from polyfed.algorithms.contract import Algorithm
 from polyfed.algorithms.shared import newcomer
 from polyfed.core import randomness
 from polyfed.core.randomness import Purpose
 from polyfed.studies.newcomers import trained
-from tests.algorithms.test_properties import SMALL
-from tests.conftest import unequal_clients
+from tests.conftest import few, small_method, unequal_clients
 
 SECTION = {"model": "linear", "bias": True, "loss": "softmax", "l2": 0.01}
 LATE = ("site-1", "site-3")
@@ -36,13 +33,6 @@ def late(**changes) -> pf.Federation:
     return pf.Federation.from_arrays(clients, classes=3)
 
 
-def small(name: str) -> Algorithm:
-    method = REGISTRY[name]
-    assert dataclasses.is_dataclass(method)
-    names = {field.name for field in dataclasses.fields(method)}
-    return method(**{key: value for key, value in SMALL.items() if key in names})
-
-
 def by_hand(result: pf.Result, client: str):
     """The method's rule on one newcomer, without the engine's program."""
     simulation, newcomers = result.simulation, late()
@@ -58,9 +48,9 @@ RULES = ("apfl", "diana", "fedavg", "fedbc", "l2gd", "perfedavg", "plsgd", "scaf
 """Methods of each kind of rule, and of each kind of state on the server; all others adapt in tests/algorithms."""
 
 
-@pytest.mark.parametrize("name", RULES)
+@pytest.mark.parametrize("name", few(RULES, "apfl", "scaffold"))
 def test_methods_give_newcomers_the_models_of_their_rules_also_from_disk(others, name, tmp_path) -> None:
-    result = pf.simulate(others, small(name), rounds=3, eval_every=3, dtype="float64", seed=2)
+    result = pf.simulate(others, small_method(name), rounds=3, eval_every=3, dtype="float64", seed=2)
     found = pf.personalize(result, late())
     assert found.clients == LATE
     for client in LATE:
@@ -76,7 +66,7 @@ def test_methods_give_newcomers_the_models_of_their_rules_also_from_disk(others,
 
 
 def test_only_training_rows_make_the_model_and_only_held_out_rows_judge_it(others) -> None:
-    result = pf.simulate(others, small("apfl"), rounds=3)
+    result = pf.simulate(others, small_method("apfl"), rounds=3)
     one = pf.personalize(result, late())
     rows, labels = unequal_clients()[LATE[0]]["test"]
     other = pf.personalize(result, late(test=(rows, (labels + 1) % 3), validation=None))
@@ -88,15 +78,20 @@ def test_only_training_rows_make_the_model_and_only_held_out_rows_judge_it(other
     assert one.rows[0]["personal_accuracy"] == pytest.approx(expected.mean())
 
 
+@pytest.mark.full
 def test_validation_rows_judge_where_there_are_no_test_rows_unless_the_method_learns_from_them(others) -> None:
     plain = {name: {part: unequal_clients()[name][part] for part in ("train", "validation")} for name in LATE}
     newcomers = pf.Federation.from_arrays(plain, classes=3)
-    for method, split in ((small("apfl"), "validation"), (pf.algorithms.APFL(alpha_on="validation", batch=4), None)):
+    for method, split in (
+        (small_method("apfl"), "validation"),
+        (pf.algorithms.APFL(alpha_on="validation", batch=4), None),
+    ):
         found = pf.personalize(pf.simulate(others, method, rounds=2), newcomers)
         assert found.split == split
         assert (found.rows[0]["personal_accuracy"] is None) == (split is None)
 
 
+@pytest.mark.full
 def test_steps_and_fine_tuning_take_the_place_of_the_methods_own_work(others) -> None:
     result = pf.simulate(others, pf.algorithms.FedAvg(lr=0.1, local_steps=3, batch="full"), rounds=2, dtype="float64")
     given = pf.personalize(result, late(), steps=7).personal(0)["w"]
@@ -106,13 +101,13 @@ def test_steps_and_fine_tuning_take_the_place_of_the_methods_own_work(others) ->
     assert np.abs(given - own).max() > 1e-4
     with pytest.raises(pf.PolyfedError, match="steps must be a whole number, at least 1, found 0"):
         pf.personalize(result, late(), steps=0)
-    alone = pf.simulate(others, small("local"), rounds=1)
+    alone = pf.simulate(others, small_method("local"), rounds=1)
     with pytest.raises(pf.PolyfedError, match="local has no global model to fine-tune"):
         pf.personalize(alone, late(), finetune=pf.FineTune())
 
 
 def test_one_newcomer_may_come_as_arrays_and_is_saved(others, tmp_path) -> None:
-    result = pf.simulate(others, small("ditto"), rounds=2)
+    result = pf.simulate(others, small_method("ditto"), rounds=2)
     x, y = unequal_clients()["site-1"]["train"]
     found = pf.personalize(result, (x, y), test=0.3)
     assert found.clients == ("newcomer",)
@@ -123,7 +118,7 @@ def test_one_newcomer_may_come_as_arrays_and_is_saved(others, tmp_path) -> None:
 
 
 def test_data_that_does_not_fit_is_refused_in_a_sentence(others) -> None:
-    result = pf.simulate(others, small("fedavg"), rounds=1)
+    result = pf.simulate(others, small_method("fedavg"), rounds=1)
     x, y = unequal_clients()["site-1"]["train"]
     cases = [
         ((x[:, :3], y), r"rows have shape \(3,\), expected \(4,\) as in the run"),
@@ -153,7 +148,9 @@ def test_named_labels_keep_their_numbers_and_unknown_ones_are_named() -> None:
         pf.personalize(result, (x, np.where(sure, names, "never")))
 
 
-@pytest.mark.parametrize("labels", [(-1, 1), (0, 1), (1, 2)])
+@pytest.mark.parametrize(
+    "labels", [(-1, 1), pytest.param((0, 1), marks=pytest.mark.full), pytest.param((1, 2), marks=pytest.mark.full)]
+)
 def test_binary_labels_are_read_as_the_run_reads_them(labels) -> None:
     rng = np.random.default_rng(0)
     x = rng.normal(size=(60, 2))

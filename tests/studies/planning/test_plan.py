@@ -21,6 +21,7 @@ def problem() -> pf.Problem:
     return pf.Problem(fed, pf.models.linear(bias=False), "logistic", l2=0.1)
 
 
+@pytest.mark.full
 def test_measured_rounds_stay_within_the_theorems(problem) -> None:
     found = plan(problem, alpha=0.4, target=1e-7, measure=True)
     assert [row.method.split(" ")[0] for row in found.predictions] == ["FLIX", "DIANA", "Scafflix"]
@@ -103,6 +104,7 @@ def test_the_regimes_constants_are_those_of_the_clients(least_squares) -> None:
     assert found.noise == pytest.approx(np.sqrt(max(noise)))
 
 
+@pytest.mark.full
 def test_a_regime_is_the_least_bound_and_the_nearest_run(least_squares) -> None:
     far = regime(least_squares(30.0), local_steps=5, rounds=30, batch=4, measure=True)
     assert (far.predicted, far.measured) == ("local", "local")

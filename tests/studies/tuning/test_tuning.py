@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,13 +11,25 @@ import pytest
 import polyfed as pf
 from polyfed.studies.config import make_config
 from polyfed.studies.search_space import tune_plan
+from polyfed.studies.tuning.outcome import Trial, Tuning
 from polyfed.studies.tuning.search import Search, seeds_of
 from tests.conftest import unequal_clients
 
 A = pf.algorithms
-WORK = {"local_steps": 2, "batch": 4}
+WORK: dict[str, Any] = {"local_steps": 2, "batch": 4}
 METHODS = {"fedavg": A.FedAvg(**WORK), "apfl": A.APFL(adaptive="off", **WORK)}
 SPACES = {"fedavg": {"lr": [0.01, 0.1, 1]}, "apfl": {"lr": [0.1, 1.0], "alpha": {"low": 0.0, "high": 1.0}}}
+
+
+def winner(found: Tuning) -> Trial:
+    """The winner of FedAvg, which must have one."""
+    best = found.winner("fedavg")
+    assert best is not None
+    return best
+
+
+def measured(found: Tuning) -> np.ndarray:
+    return np.array([(trial.score, trial.loss) for trial in found.trials], float)
 
 
 def problem_of(clients: dict) -> pf.Problem:
@@ -32,7 +45,7 @@ def values(space: dict, **settings) -> list[dict]:
 
 
 @pytest.fixture(scope="module")
-def found() -> pf.Tuning:
+def found() -> Tuning:
     return pf.tune(problem_of(unequal_clients()), SPACES, methods=METHODS, budget=4, rounds=5)
 
 
@@ -76,7 +89,7 @@ def test_of_equals_the_earlier_candidate_wins_and_a_diverged_one_never() -> None
     assert [trial.diverged for trial in found.trials] == [True, False, False]
     assert found.trials[0].score is None
     assert found.trials[1].score == found.trials[2].score
-    assert found.winner("fedavg").candidate == 2
+    assert winner(found).candidate == 2
     lost = pf.tune(problem_of(unequal_clients()), {"fedavg": {"lr": [1e30, 1e31]}}, budget=2, rounds=8)
     assert lost.winner("fedavg") is None
     with pytest.raises(pf.PolyfedError, match="all candidates of 'fedavg' diverged"):
@@ -88,9 +101,9 @@ def test_repeats_average_over_seeds_in_one_program_and_a_journal_keeps_every_run
     given = {"methods": {"fedavg": METHODS["fedavg"]}, "budget": 2, "rounds": 5}
     single = [pf.tune(problem, space, seed=seed, **given) for seed in (3, 4)]
     both = pf.tune(problem, space, seed=3, repeats=2, folder=tmp_path, **given)
-    means = np.mean([[(trial.score, trial.loss) for trial in one.trials] for one in single], axis=0)
+    means = np.mean([measured(one) for one in single], axis=0)
     assert single[0].trials[0].loss != single[1].trials[0].loss
-    np.testing.assert_allclose([(trial.score, trial.loss) for trial in both.trials], means, rtol=1e-6)
+    np.testing.assert_allclose(measured(both), means, rtol=1e-6)
     assert both.trials[1].compile_seconds == 0
     assert (tmp_path / "candidates.jsonl").read_text().count("\n") == 4
     pf.tune(problem, space, seed=3, repeats=3, folder=tmp_path, resume=True, **given)
@@ -110,7 +123,7 @@ def test_a_candidate_that_fails_with_one_seed_does_not_win_by_the_other(monkeypa
     winners = []
     for repeats in (1, 2):
         found = pf.tune(problem_of(unequal_clients()), space, methods={}, budget=3, seed=7, repeats=repeats)
-        winners.append(found.winner("fedavg").values["lr"])
+        winners.append(winner(found).values["lr"])
     assert winners == [0.2, 0.1]
     assert [trial.diverged for trial in found.trials] == [False, True, False]
     assert [trial.score for trial in found.trials] == [0.6, None, pytest.approx(0.45)]
@@ -138,7 +151,7 @@ def test_a_regression_is_tuned_by_its_error() -> None:
     problem = pf.Problem(fed, pf.models.linear(), "squared")
     found = pf.tune(problem, {"fedavg": {"lr": [0.0001, 0.1]}}, budget=2, rounds=10)
     assert found.metric == "error"
-    assert found.winner("fedavg").values == {"lr": 0.1}
+    assert winner(found).values == {"lr": 0.1}
     assert found.edges("fedavg") == ["lr = 0.1 is the largest that was tried"]
 
 

@@ -1,46 +1,44 @@
-"""FedBC and Per-FedBC in plain NumPy, from Algorithms 1 to 3."""
+"""FedBC and Per-FedBC: Algorithms 1 to 3, and the constrained problem that they solve."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
-from polyfed.core import randomness
-from polyfed.core.randomness import Purpose
-from tests.algorithms.reference import Matrix, batches, clients_of
-from tests.algorithms.reference_personal import Cohort
+import polyfed as pf
+from tests.algorithms.references.shared import Matrix, Members, batches, clients_of, side_batches
 
 
 def fedbc(
-    problem,
-    rounds,
-    steps,
-    batch,
-    cohort: Cohort,
-    lr=0.3,
-    dual_lr=0.2,
-    interval=(0.0, np.inf),
-    multiplier=0.0,
-    tolerance=None,
-    tolerance_lr=None,
-    own_start=False,
-    momentum=0.0,
-    inner=None,
-    seed=0,
-    start: Any = None,
+    problem: pf.Problem,
+    rounds: int,
+    steps: int,
+    batch: int | None,
+    members: Members,
+    tolerance: Sequence[float],
+    lr: float = 0.3,
+    dual_lr: float = 0.2,
+    interval: tuple[float, float] = (0.0, np.inf),
+    multiplier: float = 0.0,
+    tolerance_lr: float | None = None,
+    own_start: bool = False,
+    momentum: float = 0.0,
+    inner: tuple[int, float] | None = None,
+    *,
+    start: Matrix,
+    seed: int = 0,
 ) -> dict[str, Any]:
     """z, x_i, lambda_i, gamma_i and the participants' shares of each round; `inner` = (J, alpha) is Per-FedBC."""
     clients = clients_of(problem)
-    z: Any = start
+    z = start
     x = [start.copy() for _ in clients]
     lam, gamma = np.full(len(clients), multiplier), np.array(tolerance, float)
     shares = []
     for r in range(rounds):
-        members = cohort(r)
-        for i in members:
+        present = members(r)
+        for i in present:
             w, velocity = (x[i] if own_start else z).copy(), np.zeros_like(z)
             for k, rows in enumerate(batches(problem, seed, r, i, batch, steps)):
                 if inner is None:
@@ -56,29 +54,15 @@ def fedbc(
             lam[i] = np.clip(lam[i] + dual_lr * (distance - gamma[i]), *interval)
             gamma[i] += 0.0 if tolerance_lr is None else tolerance_lr * old
             x[i] = w
-        weights = lam[members] if lam[members].sum() > 0 else np.ones(len(members))
-        shares.append(dict(zip(members, weights / weights.sum(), strict=True)))
-        z = sum(share * x[i] for i, share in shares[-1].items())
+        weights = lam[present] if lam[present].sum() > 0 else np.ones(len(present))
+        shares.append(dict(zip(present, weights / weights.sum(), strict=True)))
+        z = np.sum([share * x[i] for i, share in shares[-1].items()], axis=0)
     return {"z": z, "x": x, "multiplier": lam, "tolerance": gamma, "shares": shares}
 
 
-def side_batches(problem, seed, round, client, step, batch, count) -> list[np.ndarray | None]:
-    """The rows of the inner steps of a meta-step, from the library's keys and sampler."""
-    if batch is None:
-        return [None] * count
-    size = len(problem.federation.train.of(client)[0])
-    shared = randomness.purpose_key(jnp.uint32(seed), Purpose.LOCAL, round)
-    key = randomness.client_key(shared, jnp.asarray(problem.client_ids[client], jnp.uint32))
-    key = jax.random.fold_in(jax.random.fold_in(key, 2**31 - 1), step)
-    passes = -(-size // batch)
-    found = []
-    for j in range(count):
-        order = np.asarray(randomness.shuffled(jax.random.fold_in(key, j // passes), size, jnp.arange(size)))
-        found.append(order[(j % passes) * batch : (j % passes + 1) * batch])
-    return found
-
-
-def constrained(H: np.ndarray, c: np.ndarray, tolerance: np.ndarray, rounds=20000) -> tuple[Matrix, Matrix, Matrix]:
+def constrained(
+    H: np.ndarray, c: np.ndarray, tolerance: np.ndarray, rounds: int = 20000
+) -> tuple[Matrix, Matrix, Matrix]:
     """(z, x, lambda) of min sum 1/2 (x_i-c_i)' H_i (x_i-c_i) s.t. |x_i - z|^2 <= gamma_i, by alternating projections.
 
     For a fixed z every x_i is a trust-region step, whose multiplier a bisection finds; z then follows the gradient of
@@ -95,7 +79,7 @@ def constrained(H: np.ndarray, c: np.ndarray, tolerance: np.ndarray, rounds=2000
     return z, x, lam
 
 
-def _trust_region(H, c, z, gamma) -> tuple[np.ndarray, float]:
+def _trust_region(H: np.ndarray, c: np.ndarray, z: np.ndarray, gamma: float) -> tuple[np.ndarray, float]:
     def at(lam: float) -> np.ndarray:
         return np.linalg.solve(H + 2 * lam * np.eye(len(c)), H @ c + 2 * lam * z)
 

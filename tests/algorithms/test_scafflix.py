@@ -1,0 +1,75 @@
+"""Scafflix and Scaffnew: the NumPy loop of Algorithm 1, control variates, refusals."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import polyfed as pf
+from polyfed.engine.simulation import Simulation
+from tests.algorithms.logistic import ALPHA, WEIGHTS, logistic_problem, run
+from tests.algorithms.references.flix import local_models
+from tests.algorithms.references.scafflix import projected_gradients, scafflix_round
+from tests.algorithms.references.shared import logistic_gradients
+
+A = pf.algorithms
+
+
+@pytest.fixture(scope="module")
+def problem() -> pf.Problem:
+    return logistic_problem()
+
+
+@pytest.fixture(scope="module")
+def own(problem) -> np.ndarray:
+    return local_models(problem)
+
+
+def test_scafflix_is_algorithm_1(problem, own) -> None:
+    """The iteration of the paper, coin by coin, with the number of local steps of each round as the run drew it."""
+    lr, p = 1 / problem.constants.smoothness, 0.3
+    simulation = Simulation(problem, A.Scafflix(alpha=WEIGHTS, p=p), dtype="float64", init="ones", seed=4)
+    simulation.prepare()
+    x, h = np.ones(3), np.zeros((len(problem), 3))
+    for _ in range(6):
+        before = simulation.iterations
+        simulation.advance(1)
+        x, h = scafflix_round(problem, ALPHA, own, lr, p, x, h, simulation.iterations - before)
+        np.testing.assert_allclose(simulation.global_params["w"], x, atol=1e-10)
+        np.testing.assert_allclose(simulation.client_state.control["w"], h, atol=1e-9)
+        np.testing.assert_allclose(ALPHA @ simulation.client_state.control["w"], 0, atol=1e-10)
+
+
+def test_scafflix_with_p_1_keeps_the_gradient_deviations(problem) -> None:
+    """p = 1, alpha = 1, equal stepsizes: the averaged iterate is gradient descent's, and h_i = grad_i - mean grad."""
+    result = run(problem, A.Scafflix(alpha=1.0, p=1.0, lr=0.2), 1)
+    g = logistic_gradients(problem, np.ones((5, 3)))
+    np.testing.assert_allclose(result.client_state.control["w"], g - g.mean(axis=0), atol=1e-12)
+
+
+def test_control_variates_started_at_the_gradients_are_projected(problem, own) -> None:
+    result = run(problem, A.Scafflix(alpha=WEIGHTS, p=0.3, control="gradient"), 1)
+    expected = projected_gradients(problem, ALPHA, own, np.ones(3))
+    np.testing.assert_allclose(result.client_state.control["w"], expected, atol=1e-11)
+    np.testing.assert_array_equal(result.global_params["w"], 1.0)
+
+
+def test_sampled_clients_keep_the_control_variates_of_the_absent(problem) -> None:
+    result = pf.simulate(
+        problem, A.Scafflix(alpha=0.5, p=0.3), rounds=400, eval_every=400, dtype="float64", init="ones", participation=2
+    )
+    assert np.isfinite(result.global_params["w"]).all()
+    assert result.history["objective"].iloc[-1] < result.history["objective"].iloc[0]
+
+
+@pytest.mark.parametrize(
+    ("method", "message"),
+    [
+        (A.Scafflix(p=0.0), "scafflix: p must be above 0 and at most 1, found 0"),
+        (A.Scafflix(p=1.5), "scafflix: p must be above 0 and at most 1, found 1.5"),
+        (A.Scaffnew(lr=[0.1, 0.2]), "lr has 2 values, expected one for each of 5 clients"),
+    ],
+)
+def test_bad_input_is_refused_by_name(problem, method, message) -> None:
+    with pytest.raises(pf.PolyfedError, match=message):
+        run(problem, method, 1)
