@@ -12,7 +12,6 @@ from polyfed.core import randomness
 from polyfed.models import MODELS, Architecture
 from polyfed.problem import objective
 from polyfed.problem.objective import Batch, Batching, Examples, Objective
-from tests.conftest import few
 from tests.models.test_conv import images
 from tests.models.test_recurrent import texts
 
@@ -45,7 +44,8 @@ def test_a_share_is_left_out_and_the_mean_stays() -> None:
     assert dropout(x, 0.25, None, 0) is x
 
 
-@pytest.mark.parametrize("name", few(["mlp", "lstm"], "mlp"))
+@pytest.mark.full
+@pytest.mark.parametrize("name", ["mlp", "lstm"])
 def test_masks_do_not_depend_on_chunks_or_devices(name: str) -> None:
     federation, model = small(name)
     problem = pf.Problem(federation, model)

@@ -10,6 +10,7 @@ import polyfed as pf
 from tests.deploy.loopback import Loopback
 
 
+@pytest.mark.full
 def test_metrics_and_models_leave_a_site_only_if_its_config_allows_it(three, loopback) -> None:
     closed: Loopback = loopback("closed", measure=True)
     closed.serve({"name": "ditto"}, {"rounds": 1})

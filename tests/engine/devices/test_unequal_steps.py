@@ -41,7 +41,7 @@ def run(name: str, bad: int | None = None, rounds: int = 3, **options: Any) -> S
     return simulation
 
 
-@pytest.mark.parametrize("name", few(["apfl", "fedavg", "fedbc"], "apfl"))
+@pytest.mark.parametrize("name", few(["apfl", "fedavg", "fedbc"], "fedavg"))
 def test_neither_chunk_nor_device_nor_store_changes_a_result(name: str, monkeypatch) -> None:
     one_by_one = run(name, devices=1, chunk=1)
     assert one_by_one.programs.round.uneven

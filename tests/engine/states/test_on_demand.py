@@ -29,13 +29,10 @@ def on_demand(federation) -> pf.Problem:
     return pf.Problem(pf.Population.of(federation), pf.models.linear(), "softmax", l2=0.01)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("name", "participation"),
-    [
-        ("prepared", 3),
-        pytest.param("absorbing", 1.0, marks=pytest.mark.full),
-        pytest.param("compressed", pf.Bernoulli(0.5), marks=pytest.mark.full),
-    ],
+    [("prepared", 3), ("absorbing", 1.0), ("compressed", pf.Bernoulli(0.5))],
 )
 def test_rows_on_demand_give_the_numbers_of_rows_in_memory(
     problem, on_demand, monkeypatch, tmp_path: Path, name, participation

@@ -14,6 +14,7 @@ from polyfed.papers.shared.held_out import options
 from tests.papers.fedbc.made_up import TASK
 
 
+@pytest.mark.full
 def test_a_run_keeps_what_the_figures_show() -> None:
     run = ContenderRun(TASK, "FedBC", "global", options(lr=0.05, dual_lr=0.01), 0)
     record, other = runs.trace([run, run._replace(seed=1)])

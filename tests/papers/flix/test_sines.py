@@ -33,6 +33,7 @@ def test_an_alpha_in_between_must_beat_both_extremes_in_the_mean_over_draws():
         assert not sines.claims(made_up(edge))[0].passed
 
 
+@pytest.mark.full
 def test_a_run_has_a_row_for_every_draw_split_and_alpha(monkeypatch, tmp_path):
     monkeypatch.setattr(sines, "QUICK", TINY)
     ((_, folder, outcome),) = papers.reproduce("flix/fig4", tmp_path, quick=True)

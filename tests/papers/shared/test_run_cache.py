@@ -106,6 +106,7 @@ def test_a_stopped_reproduction_goes_on_to_the_same_bytes(three, forget, tmp_pat
     assert contents(tmp_path / "cut/three/fig1") == contents(tmp_path / "whole/three/fig1")  # and nothing unfinished
 
 
+@pytest.mark.full
 def test_what_was_stopped_is_not_lost_by_mistake(three, forget, tmp_path: Path) -> None:
     with pytest.raises(run_cache.Stopped):
         papers.reproduce("three/fig1", tmp_path, progress=stop_at(1))
@@ -146,6 +147,7 @@ def test_the_command_says_how_to_go_on(three, forget, tmp_path: Path, monkeypatc
     assert "holds: Shares are as they were." in told
 
 
+@pytest.mark.full
 def test_runs_in_memory_are_kept_as_well(three, forget, tmp_path: Path) -> None:
     papers.reproduce("three/fig1", tmp_path / "first")
     with pytest.raises(run_cache.Stopped):
@@ -183,6 +185,7 @@ def test_what_is_kept_comes_back_as_it_was() -> None:
     assert (back["b"], back["c"], back["d"]) == ([1, 2.5, None, "x"], 0.1, {"e": []})
 
 
+@pytest.mark.full
 def test_records_of_fedbc_come_back_from_disk(forget, tmp_path: Path, monkeypatch) -> None:
     task = FedbcTask("synthetic", options(clients=6), "linear", 1, rounds=4, cohort=3)
     runs = [fedbc_runs.ContenderRun(task, "FedBC", "global", options(lr=0.05, dual_lr=0.01), seed) for seed in (0, 1)]
@@ -197,6 +200,7 @@ def test_records_of_fedbc_come_back_from_disk(forget, tmp_path: Path, monkeypatc
             np.testing.assert_array_equal(old.weights, new.weights)
 
 
+@pytest.mark.full
 def test_tuning_goes_on_too(forget, tmp_path: Path, monkeypatch) -> None:
     setting = tuned.Setting("digits", options(clients=4), "linear", 0.0, 2, steps=1, batch=10, rates=(0.1, 0.2))
     space = options(lr=(0.01, 0.1))

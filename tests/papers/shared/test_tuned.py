@@ -26,6 +26,7 @@ def tuned_pair() -> Comparison:
     return comparison.compare({"": SMALL}, entries, seeds=2, budget=2, progress=silent)
 
 
+@pytest.mark.full
 def test_methods_run_at_their_winners_on_validation_rows(tuned_pair: Comparison) -> None:
     for label in ("global", "localized"):
         choice = tuned_pair.choices["", label]
