@@ -52,6 +52,7 @@ WORDS = {
     "Optimizer": "name of an Optax optimiser",
     "tuple[int, ...]": "list of whole numbers",
     "Any": "number or table",
+    "Compute": "word",
 }
 
 

@@ -90,4 +90,4 @@ def test_any_method_with_local_steps_can_be_watched(problem, method) -> None:
 def test_methods_that_take_no_local_steps_are_refused(problem) -> None:
     for method in (A.MinibatchSGD(), A.DCGD(alpha=1.0), A.FLIX(alpha=1.0)):
         with pytest.raises(pf.PolyfedError, match="take no local steps"):
-            Watch(Simulation(problem, method))
+            pf.consensus(problem, method, rounds=1)

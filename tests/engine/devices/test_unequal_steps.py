@@ -85,7 +85,7 @@ def test_steps_are_those_of_the_local_work() -> None:
 
 def test_devices_get_what_rounds_deal_out() -> None:
     steps = np.array([1, 9, 2, 8, 3])
-    layout: Any = SimpleNamespace(devices=2, rows=3)
+    layout: Any = SimpleNamespace(devices=2, clients_each=3)
     everybody = Sampling(5, 5)
     assert typical_steps(steps, layout, everybody, dealt=False).tolist() == [[[9, 2, 1], [8, 3, 0]]]
     assert typical_steps(steps, layout, everybody, dealt=True).tolist() == [[[9, 3, 1], [8, 2, 0]]]

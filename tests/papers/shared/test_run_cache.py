@@ -215,7 +215,7 @@ def test_tuning_goes_on_too(forget, tmp_path: Path, monkeypatch) -> None:
     before = stopped_after(choose, tmp_path)
     forget()
     monkeypatch.delattr(tuned, "simulate_whole")
-    monkeypatch.delitem(tuned.tune.__globals__, "simulate")
+    monkeypatch.delitem(tuned.tune.__globals__, "simulate_all")
     with run_cache.resumable(tmp_path / "unfinished", resume=True):
         assert choose() == before
     assert not (tmp_path / "unfinished").exists()
