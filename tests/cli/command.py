@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from polyfed.cli import options
 from polyfed.cli.main import main
 
 CONFIG = """
@@ -71,6 +72,8 @@ def polyfed(*arguments: str, cwd: Path, check: int | None = 0, **variables: str)
         patch.setattr(sys, "argv", ["polyfed", *arguments])
         for name, value in (TERMINAL | variables).items():
             patch.setenv(name, value)
+        for console in (options.out, options.err):  # which asked for the width when they were made
+            patch.setattr(console, "_width", int({**TERMINAL, **variables}["COLUMNS"]))
         with redirect_stdout(out), redirect_stderr(err):
             code = _exit_code()
     done = subprocess.CompletedProcess(["polyfed", *arguments], code, out.getvalue(), err.getvalue())

@@ -397,10 +397,12 @@ def _next_stop(round: int, rounds: int, *every: int | None) -> int:
 
 def _stretch(simulation: Simulation, stop: int, runs: int) -> int:
     """How many rounds of so many runs to do before looking up: up to `stop`, and about `PACE` seconds."""
-    left = stop - simulation.round
-    if not simulation.round or not simulation.seconds:
+    left, known, key = stop - simulation.round, simulation.problem.traced, ("pace", simulation.programs.round)
+    if simulation.round and simulation.seconds:
+        known[key] = simulation.round / simulation.seconds
+    if key not in known:
         return 1
-    return max(1, min(left, int(PACE * simulation.round / (runs * simulation.seconds))))
+    return max(1, min(left, int(PACE * known[key] / runs)))
 
 
 def _agreed(stretch: int, asked: bool) -> tuple[int, bool]:
