@@ -34,7 +34,7 @@ def assert_alike(results: list[pf.Result], planned: list[PlannedRun], **options)
 
 
 @pytest.mark.parametrize("method", [FEDAVG, APFL, A.Scafflix(lr=0.1, p=0.4, plm_epochs=2, plm_batch=4)])
-def test_candidates_and_seeds_end_as_alone(problem: pf.Problem, method: A.Algorithm) -> None:
+def test_candidates_and_seeds_end_as_alone(problem: pf.Problem, method: A.FedAvg | A.APFL | A.Scafflix) -> None:
     planned = [PlannedRun(problem, replace(method, lr=lr), seed) for lr in (0.05, 0.2) for seed in (0, 3)]
     assert len(batches([Simulation(problem, plan.algorithm, seed=plan.seed) for plan in planned])) == 1
     options = {"rounds": 5, "eval_every": 2, "participation": 3, "dtype": "float64"}

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 import polyfed as pf
 from polyfed.studies import evaluation as evaluate
+from polyfed.studies import experiment
+from polyfed.studies.config import make_config
+
+BETTER = ("better_than_alone", "better_than_global")
 
 
 def test_spread_is_mean_weighted_mean_deviation_and_tenths() -> None:
@@ -57,3 +63,18 @@ def test_client_rows_hold_every_model_and_split(problem: pf.Problem) -> None:
             accuracies = [row[f"{model}_{split}_accuracy"] for row in rows]
             assert all(isinstance(accuracy, float) and 0 <= accuracy <= 1 for accuracy in accuracies)
     assert {row["own_share"] for row in rows} == {0.0}
+
+
+def test_nobody_is_better_off_than_with_the_model_that_it_deploys(tmp_path: Path) -> None:
+    """Neither those who train alone than alone, nor those who deploy the global model than with it."""
+    sections = {
+        "data": {"source": "synthetic", "clients": 4, "sizes": 30},
+        "run": {"rounds": 2, "seeds": [0, 1], "finetune_steps": 0},
+        "compare": [{"name": "local", "label": "Alone"}, {"name": "fedavg"}, {"name": "apfl"}],
+    }
+    records = experiment.compare(make_config(sections), tmp_path, experiment.Options(say=lambda text: None))
+    found = {(record.label, name): record.summary[name] for record in records for name in BETTER}
+    assert found["Alone", "better_than_alone"] is None
+    assert found["fedavg", "better_than_global"] is None
+    others = [("fedavg", "better_than_alone"), ("apfl", "better_than_alone"), ("apfl", "better_than_global")]
+    assert all(found[key] is not None for key in others)

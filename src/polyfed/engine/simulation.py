@@ -167,7 +167,7 @@ class Simulation:
             with precision(self.dtype):
                 found = self._residence.measure(self.evaluated, finetune, self.adapt_on_test)
             self.remember(as_metrics(found, self.problem, len(self.evaluated)), finetune)
-        return {model: dict(splits) for model, splits in self._measured[1][finetune].items()}
+        return dict(self._measured[1][finetune])  # where clients deploy the global model, both are the same object
 
     def remember(self, metrics: Metrics, finetune: FineTune | None = None) -> None:
         """Take note of what was measured of this round."""

@@ -141,14 +141,15 @@ def _run_seeds(
         if result.interrupted:
             hosts.meet()
             raise Interrupted(places[seed], result.simulation.round)
+    measured = {seed: result.metrics(finetune) for seed, result in zip(seeds, results, strict=True)}
     if algorithm.name == Local.name:
-        for seed, result in zip(seeds, results, strict=True):
-            yardstick.setdefault(seed, {"alone": result.metrics(finetune)["personal"]})
+        for seed, metrics in measured.items():
+            yardstick.setdefault(seed, {"alone": metrics["personal"]})
     elif settings.alone:
         yardstick |= _alone(config, [seed for seed in seeds if seed not in yardstick], options)
     found = {}
     for seed, result, writer in zip(seeds, results, writers, strict=True):
-        metrics = result.metrics(finetune) | yardstick.get(seed, {})
+        metrics = measured[seed] | yardstick.get(seed, {})
         if method.finetune:
             if "finetuned" not in metrics:
                 raise PolyfedError(f"{config.where}: '{method.label}' asks for fine-tuning, but nothing is fine-tuned")
