@@ -252,6 +252,7 @@ def cut_short(cut: Any, state: Any, counters: dict[str, int], t: int) -> tuple[n
     """The clients' models and control variates at iteration t, within the round that starts from `state`."""
     cut.restore(state, counters, 0.0)
     cut.programs.method = dataclasses.replace(cut.programs.method, p=1 / np.float64(t - counters["iterations"]))
+    cut.programs.__dict__.pop("placed_method", None)  # of the probability before
     cut.advance(1)
     (clients,) = state.rows
     return cut.client_state.sent["w"], clients.control["w"]
