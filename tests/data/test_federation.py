@@ -93,7 +93,15 @@ def test_text_labels_are_numbered_in_sorted_order_over_all_clients():
         ([-1.0, 1.0], None, np.float64, [-1.0, 1.0]),
         ([0.5, 2.0], None, np.float64, [0.5, 2.0]),
         (np.array([0.5, 2.0], np.float32), None, np.float32, [0.5, 2.0]),
-        (np.array([[2], [1]]), 3, np.int32, [2, 1]),
+        (np.array([[2], [0], [1]]), 3, np.int32, [2, 0, 1]),
+        ([-1.0, 1.0, 1.0], None, np.int32, [-1, 1, 1]),
+        ([0.0, 1.0, 1.0], 2, np.int32, [0, 1, 1]),
+        (np.array([[0.0], [1.0], [1.0]]), 2, np.int32, [0, 1, 1]),
+        (np.array([[0.0, 1.0], [1.0, 1.0]]), None, np.float64, [[0.0, 1.0], [1.0, 1.0]]),
+        ([0.25, 0.75, 0.25], 2, np.int32, [0, 1, 0]),
+        ([1, 2, 2], 2, np.int32, [0, 1, 1]),
+        ([3, 5, 4, 5], 3, np.int32, [0, 2, 1, 2]),
+        ([4, 4], 5, np.int32, [4, 4]),
     ],
 )
 def test_the_type_of_the_target_decides_between_classes_and_regression(y, classes, dtype, values):
@@ -106,6 +114,48 @@ def test_the_type_of_the_target_decides_between_classes_and_regression(y, classe
 def test_given_classes_are_kept_and_accept_whole_floating_point_labels():
     federation = single_client([0.0, 2.0], classes=5)
     assert (federation.classes, federation.train.y.dtype, federation.train.y.tolist()) == (5, np.int32, [0, 2])
+
+
+@pytest.mark.parametrize(
+    ("y", "names", "notes"),
+    [
+        ([1, 2, 2], ("1", "2"), ["labels 1 -> 0, 2 -> 1 (the positive class)"]),
+        ([2.5, 0.5, 0.5], ("0.5", "2.5"), ["labels 0.5 -> 0, 2.5 -> 1 (the positive class)"]),
+        (["no", "yes"], ("no", "yes"), ["labels no -> 0, yes -> 1 (the positive class)"]),
+        ([0, 1], None, []),
+        ([0, 1, 2], None, []),
+    ],
+)
+def test_two_values_are_two_classes_under_their_own_names(y, names, notes):
+    federation = single_client(y)
+    assert (federation.label_names, federation.notes) == (names, notes)
+
+
+@pytest.mark.parametrize(
+    ("y", "note"),
+    [
+        ([0.0, 1.0, 1.0], "two classes; classes = 0 reads them as real numbers"),
+        (np.tile([0.0, 1.0, 2.0], 4), "3 whole numbers, 0 to 2, are taken as real numbers; classes = 3 reads them"),
+        (np.arange(150) % 120, "120 whole numbers are so many classes; classes = 0 reads them as real numbers"),
+    ],
+)
+def test_a_choice_that_the_values_do_not_settle_is_said_with_the_way_out(y, note):
+    (found,) = single_client(y).notes
+    assert note in found
+
+
+def test_no_classes_at_all_makes_any_number_a_real_one():
+    for y in ([1, 2, 2], [0.0, 1.0, 1.0], [-3, 4, 5]):
+        federation = single_client(y, classes=0)
+        assert (federation.classes, federation.train.y.dtype, federation.notes) == (None, np.float64, [])
+        assert federation.train.y.tolist() == y
+
+
+def test_two_classes_that_were_asked_for_may_have_any_two_values():
+    federation = single_client([1.0, 2.0, 1.0], classes=2)
+    assert (federation.train.y.tolist(), federation.label_names) == ([0, 1, 0], ("1", "2"))
+    with pytest.raises(PolyfedError, match=r"is 2, expected a label in 0\.\.1"):
+        single_client([0, 1, 2], classes=2)
 
 
 @pytest.mark.parametrize(

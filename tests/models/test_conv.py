@@ -123,6 +123,7 @@ def test_pooling_crops_what_does_not_fill_a_square(size: int) -> None:
         np.testing.assert_array_equal(found[:, i, j], square.max(axis=(1, 2)))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("activation", few(["relu", "tanh", "gelu"], "relu"))
 def test_the_network_and_its_gradient_are_those_of_plain_layers(activation: str) -> None:
     """Against lax.conv and lax.reduce_window, the activation before the pooling, in float64."""

@@ -28,6 +28,7 @@ def test_without_equinox_the_message_says_what_to_install(monkeypatch) -> None:
         pf.models.equinox(untyped(lambda key: None))
 
 
+@pytest.mark.full
 def test_a_module_trains_as_the_same_network_of_ours_does(federation) -> None:
     eqx = pytest.importorskip("equinox")
 

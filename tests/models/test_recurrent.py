@@ -12,6 +12,7 @@ import polyfed as pf
 from polyfed.core import trees
 from polyfed.models.recurrent import lstm_layer
 from polyfed.problem.problem import precision
+from tests.conftest import few
 
 
 def texts(every: bool = False, tokens: int = 6, length: int = 7, rows: int = 9) -> pf.Federation:
@@ -94,7 +95,7 @@ def test_the_papers_model_has_its_number_of_parameters() -> None:
     assert trees.count(jax.eval_shape(problem.init)) == 817_872
 
 
-@pytest.mark.parametrize("every", [False, True])
+@pytest.mark.parametrize("every", few([False, True], False))
 def test_it_learns_the_alphabet(every: bool) -> None:
     problem = pf.Problem(texts(every), pf.models.lstm(embedding=4, hidden=12, layers=1))
     method = pf.algorithms.FedAvg(lr=1.0, local_steps=10, batch=9)

@@ -26,9 +26,38 @@ class LostProcess(Exception):
     """One of the processes of a run is gone, so the run has stopped."""
 
 
+ELSEWHERE = {
+    "tolerance": ("gamma", "tol"),
+    "lr": ("learning_rate", "eta", "step_size", "stepsize", "gamma", "client_lr", "local_lr"),
+    "server_lr": ("server_learning_rate", "global_lr", "eta_g"),
+    "batch": ("batch_size", "batchsize", "minibatch", "mini_batch_size"),
+    "local_epochs": ("epochs", "n_epochs", "num_epochs", "local_ep"),
+    "local_steps": ("steps", "n_steps", "num_steps", "tau", "local_iterations", "iterations"),
+    "rounds": ("epochs", "n_rounds", "num_rounds", "iterations", "max_iter", "communication_rounds"),
+    "clients": ("n_clients", "num_clients", "clients_count", "n_devices", "num_devices"),
+    "seed": ("random_state", "random_seed"),
+    "mu": ("proximal_mu", "prox", "lambda", "lambda_", "lam", "reg"),
+    "multiplier": ("lambda", "lambda_", "lam"),
+    "penalty": ("lambda", "lambda_", "lam", "mu"),
+    "l2": ("weight_decay", "ridge", "lambda", "lambda_", "reg", "C", "penalty"),
+    "participation": ("fraction_fit", "client_fraction", "fraction", "sample_rate", "frac"),
+    "hidden": ("hidden_layer_sizes", "hidden_sizes", "layers", "hidden_dims"),
+    "validation": ("validation_split", "val", "val_size"),
+    "test": ("test_size", "test_split"),
+    "p": ("prob", "probability"),
+}
+"""Names of ours, and what other libraries and papers call the same thing."""
+
+
 def suggestion(word: str, known: Iterable[str]) -> str:
-    """A hint to append to an error about the unknown name `word`: the closest known name, or else all of them."""
+    """A hint to append to an error about the unknown name `word`: the closest known name, or else all of them.
+
+    A name from elsewhere comes before one that is spelt alike.
+    """
     known = sorted(known)
+    for ours, theirs in ELSEWHERE.items():
+        if ours in known and word.lower() in theirs:
+            return f"; did you mean '{ours}'?"
     close = get_close_matches(word, known, n=1, cutoff=0.6)
     if close:
         return f"; did you mean '{close[0]}'?"

@@ -5,11 +5,36 @@ from __future__ import annotations
 import csv
 import os
 import re
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from polyfed.core.errors import PolyfedError
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+
+def check_folder(folder: Path) -> None:
+    """Refuse a folder that cannot be made or written to. It is not made: the nearest one that is there is tried."""
+    if folder.exists() and not folder.is_dir():
+        raise PolyfedError(f"{folder}: a file, expected a folder to write to")
+    there = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+    if not there.is_dir():
+        raise PolyfedError(f"{folder}: cannot be made, as {there} is a file")
+    try:
+        with tempfile.TemporaryFile(dir=there):
+            pass
+    except OSError as error:
+        verb = "be written to" if there == folder else f"be made in {there}"
+        raise PolyfedError(f"{folder}: cannot {verb}: {error.strerror or error}") from None
+
+
+def check_file(path: Path) -> None:
+    """Refuse a file that cannot be written."""
+    if path.is_dir():
+        raise PolyfedError(f"{path}: a folder, expected a file to write")
+    check_folder(path.parent)
 
 
 def write_text(path: Path, text: str) -> None:

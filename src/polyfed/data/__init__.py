@@ -10,6 +10,7 @@ What a run computes on
   power_law.py      one more scheme, FedBC's
   summary.py        sizes, label skew and feature shift
   picture.py        who has which labels, as a figure
+  cautions.py       what makes results on this data doubtful, in sentences
   arrays.py         own data in memory: checks, one flat copy, labels
   labels.py         targets: classes or real numbers
   names.py, seeds.py, option_checks.py  clients' names, random streams, checks of options

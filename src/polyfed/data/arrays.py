@@ -53,7 +53,7 @@ def from_arrays(
     owners = [(name, part) for part in parts for name in names]
     x, y, offsets = _stack(pairs, owners)
     blocks = offsets.reshape(-1)[:: len(names)]
-    encoded, count, label_names = encode(y, classes, lambda row: _where(row, offsets, owners))
+    targets = encode(y, classes, lambda row: _where(row, offsets, owners))
     if explicit:
         rows = {}
         for i, part in enumerate(PARTS):
@@ -64,19 +64,19 @@ def from_arrays(
         for name, size in zip(names, np.diff(offsets), strict=True):
             if size == 0:
                 raise PolyfedError(f"client {name!r} is empty, expected at least one row")
-        rows = split_rows(names, np.diff(offsets), validation=validation, test=test, seed=seed)
+        rows = split_rows(names, np.diff(offsets), targets.y, validation=validation, test=test, seed=seed)
     train, held_validation, held_test = (
-        Split(take(x, rows[p][0]), take(encoded, rows[p][0]), rows[p][1]) for p in PARTS
+        Split(take(x, rows[p][0]), take(targets.y, rows[p][0]), rows[p][1]) for p in PARTS
     )
     return cls(
         clients=tuple(names),
         train=train,
         validation=held_validation,
         test=held_test,
-        classes=count,
-        label_names=label_names,
+        classes=targets.classes,
+        label_names=targets.label_names,
         columns={name: _column(name, values, len(names)) for name, values in (columns or {}).items()},
-        source=source if source is not None else {"name": "arrays"},
+        source=targets.described({"name": "arrays"} if source is None else source),
     )
 
 

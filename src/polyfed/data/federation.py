@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from polyfed.core.aligned import take
 from polyfed.core.errors import PolyfedError, suggestion
 from polyfed.data.arrays import ClientRows, from_arrays
 from polyfed.data.formats.folder import from_folder
@@ -17,8 +18,8 @@ from polyfed.data.formats.hugging_face import HuggingFaceSplit, from_huggingface
 from polyfed.data.formats.npz import from_npz
 from polyfed.data.formats.storage import load, save
 from polyfed.data.formats.tables import TableOptions, from_dataframe, from_table_file
-from polyfed.data.option_checks import PathLike
-from polyfed.data.split import PARTS, Pair, ReadOptions, Split
+from polyfed.data.option_checks import PathLike, integer
+from polyfed.data.split import PARTS, Pair, ReadOptions, Split, redrawn_rows
 from polyfed.data.summary import FederationSummary, summarize
 
 if TYPE_CHECKING:
@@ -123,6 +124,24 @@ class Federation:
             columns={name: np.asarray(values)[chosen] for name, values in self.columns.items()},
             source=self.source,
         )
+
+    def redrawn(self, seed: int) -> Federation:
+        """The same clients and rows with training, validation and test rows drawn anew.
+
+        Each client's rows of all three parts are put together, also where they were given or a published test set,
+        and shared out into parts of the same sizes, its labels spread evenly over them. The draw depends on the seed
+        and on the client's name alone.
+        """
+        integer("seed", seed)
+        n = len(self)
+        owner = np.concatenate([np.repeat(np.arange(n), self.split(part).sizes) for part in PARTS])
+        order = np.argsort(owner, kind="stable")
+        x, y = (np.concatenate([getattr(self.split(part), name) for part in PARTS]) for name in "xy")
+        drawn = redrawn_rows(self.clients, {part: self.split(part).sizes for part in PARTS}, y[order], seed)
+        parts = {
+            part: Split(take(x, order[rows]), take(y, order[rows]), offsets) for part, (rows, offsets) in drawn.items()
+        }
+        return replace(self, **parts, source={**self.source, "redrawn": seed})
 
     @property
     def notes(self) -> list[str]:

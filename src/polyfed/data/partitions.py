@@ -39,16 +39,16 @@ def partition(
     integer("seed", seed)
     names, rows = assign(targets, scheme, clients, seed, options)
     # Labels are those of the whole data, also where a scheme leaves out the last row of a class.
-    labels, num_classes, label_names = encode(targets, num_classes, lambda row: f"row {row} (counted from 0)")
+    encoded = encode(targets, num_classes, lambda row: f"row {row} (counted from 0)")
     if source is None:
         source = {"name": "partition", "scheme": scheme, "clients": clients, "seed": seed}
     federation = Federation.from_arrays(
-        [(inputs[own], labels[own]) for own in rows],
+        [(inputs[own], encoded.y[own]) for own in rows],
         names=names,
         validation=validation,
         test=test,
-        classes=num_classes,
+        classes=encoded.classes if encoded.y.dtype.kind in "iu" else 0,
         seed=seed,
-        source=source,
+        source=encoded.described(source),
     )
-    return replace(federation, label_names=label_names)
+    return replace(federation, label_names=encoded.label_names)

@@ -212,7 +212,7 @@ class Population:
             x, y = self._pair(rows, name, "rows")
             if len(x) != (size := sum(int(self.split(part).sizes[client]) for part in PARTS)):
                 raise PolyfedError(f"client {name!r} has {len(x)} rows, expected {size} as its size says")
-            parts = {part: (x[own], y[own]) for part, own in client_rows(name, len(x), **self._shares).items()}
+            parts = {part: (x[own], y[own]) for part, own in client_rows(name, y, **self._shares).items()}
         for part, (x, _) in parts.items():
             if len(x) != self.split(part).sizes[client]:
                 size = self.split(part).sizes[client]
@@ -233,6 +233,12 @@ class Population:
             label_names=self.label_names,
             columns={name: values[chosen] for name, values in self.columns.items()},
             source=self.source,
+        )
+
+    def redrawn(self, seed: int) -> NoReturn:
+        raise PolyfedError(
+            "drawing the splits anew takes the rows of all clients at once, and those of a population are read client "
+            f"by client; take some of {len(self)} clients into memory: population.select(range(100)).redrawn({seed})"
         )
 
     def summary(self) -> NoReturn:

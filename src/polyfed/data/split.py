@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypedDict
 
@@ -83,20 +83,47 @@ def split_sizes(rows: int | np.ndarray, validation: float, test: float) -> tuple
 
 
 def split_rows(
-    names: Sequence[str], sizes: Sequence[int] | np.ndarray, *, validation: float, test: float, seed: int
+    names: Sequence[str],
+    sizes: Sequence[int] | np.ndarray,
+    targets: np.ndarray,
+    *,
+    validation: float,
+    test: float,
+    seed: int,
 ) -> dict[str, Pair]:
     """For each part (indices into the flat rows, offsets per client), for clients that lie one after another.
 
-    The permutation of a client is seeded by (seed, its name), so neither the order of the clients nor the presence
-    of others changes anybody's split. Within a part the rows keep their order.
+    The draw of a client is seeded by (seed, its name), so neither the order of the clients nor the presence of others
+    changes anybody's split. Labels among `targets` are spread evenly over the parts. Within a part the rows keep their
+    order.
     """
-    starts = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
     check_split(names, sizes, validation=validation, test=test)
-    picked: dict[str, list[np.ndarray]] = {part: [] for part in PARTS}
-    for name, start, size in zip(names, starts, sizes, strict=False):
-        for part, rows in client_rows(name, int(size), validation=validation, test=test, seed=seed).items():
-            picked[part].append(start + rows)
-    return {part: (joined(rows), offsets_of([len(own) for own in rows])) for part, rows in picked.items()}
+    ends = np.cumsum(sizes, dtype=np.int64)[:-1]
+    drawn = [
+        client_rows(name, own, validation=validation, test=test, seed=seed)
+        for name, own in zip(names, np.split(targets, ends), strict=True)
+    ]
+    return _flat(drawn)
+
+
+def redrawn_rows(
+    names: Sequence[str], sizes: Mapping[str, np.ndarray], targets: np.ndarray, seed: int
+) -> dict[str, Pair]:
+    """As `split_rows`, but every client keeps its number of rows in each part; seeded by (seed, its name)."""
+    counts = np.stack([sizes[part] for part in PARTS], axis=1)
+    ends = np.cumsum(counts.sum(axis=1))[:-1]
+    drawn = [
+        _draw(own, count, stream(seed, "redraw", name))
+        for name, own, count in zip(names, np.split(targets, ends), counts, strict=True)
+    ]
+    return _flat(drawn)
+
+
+def _flat(drawn: Sequence[Mapping[str, np.ndarray]]) -> dict[str, Pair]:
+    """Row numbers within each client as row numbers of clients that lie one after another, with offsets, by part."""
+    starts = offsets_of([sum(map(len, parts.values())) for parts in drawn])
+    rows = {part: [start + own[part] for start, own in zip(starts, drawn, strict=False)] for part in PARTS}
+    return {part: (joined(own), offsets_of([len(r) for r in own])) for part, own in rows.items()}
 
 
 def check_split(
@@ -115,11 +142,65 @@ def check_split(
     return counts
 
 
-def client_rows(name: str, size: int, *, validation: float, test: float, seed: int) -> dict[str, np.ndarray]:
+def client_rows(name: str, targets: np.ndarray, *, validation: float, test: float, seed: int) -> dict[str, np.ndarray]:
     """For each part, which of one client's rows are in it."""
-    train, held, _ = map(int, split_sizes(size, validation, test))
-    order = np.arange(size) if validation == test == 0 else stream(seed, "split", name).permutation(size)
-    return {part: np.sort(rows) for part, rows in zip(PARTS, np.split(order, [train, train + held]), strict=True)}
+    sizes = np.asarray(split_sizes(len(targets), validation, test))
+    return _draw(targets, sizes, stream(seed, "split", name))
+
+
+def _draw(targets: np.ndarray, sizes: np.ndarray, random: np.random.Generator) -> dict[str, np.ndarray]:
+    """Rows of one client for each part, of these sizes; labels are spread as evenly as the sizes allow."""
+    train, validation, test = map(int, sizes)
+    if validation == test == 0:
+        part_of = np.zeros(train, np.int64)
+    elif has_labels(targets):
+        part_of = _stratified(targets, validation, test, random)
+    else:
+        part_of = np.empty(len(targets), np.int64)
+        part_of[random.permutation(len(targets))] = np.repeat(np.arange(3), sizes)
+    return {part: np.flatnonzero(part_of == place) for place, part in enumerate(PARTS)}
+
+
+def has_labels(targets: np.ndarray) -> bool:
+    """Whether these are class labels, one per row, and not real numbers or several labels a row."""
+    return targets.ndim == 1 and targets.dtype.kind in "iu"
+
+
+def _stratified(labels: np.ndarray, validation: int, test: int, random: np.random.Generator) -> np.ndarray:
+    """For each row its part (0, 1, 2), with each label's rows shared out in proportion to the sizes of the parts.
+
+    Test rows are chosen first: a label with two rows has one for training and one for test. A label's last row is for
+    training.
+    """
+    order = random.permutation(len(labels))
+    _, codes, counts = np.unique(labels[order], return_inverse=True, return_counts=True)
+    in_test = _in_proportion(counts, test, random, at_least_one=True)
+    in_validation = _in_proportion(counts - in_test, validation, random)
+    grouped = np.argsort(codes, kind="stable")
+    shares = np.stack([in_test, in_validation, counts - in_test - in_validation], axis=1)
+    part_of = np.empty(len(labels), np.int64)
+    part_of[order[grouped]] = np.repeat(np.tile([2, 1, 0], len(counts)), shares.ravel())
+    return part_of
+
+
+def _in_proportion(
+    counts: np.ndarray, size: int, random: np.random.Generator, *, at_least_one: bool = False
+) -> np.ndarray:
+    """How many rows of each label are among `size` rows: proportional, rounded by the largest remainder.
+
+    Equal remainders are drawn by lot. One row of each label is left over, where the others suffice. `at_least_one`:
+    labels that would have none come first.
+    """
+    spare = np.maximum(counts - 1, 0)
+    most = spare if spare.sum() >= size else counts
+    wanted = counts * (size / counts.sum())
+    chosen = np.minimum(np.floor(wanted).astype(np.int64), most)
+    lot = random.permutation(len(counts))
+    for _ in range(size - int(chosen.sum())):
+        lacking = wanted - chosen + (at_least_one & (chosen == 0)) * 2.0
+        lacking = np.where(chosen < most, np.round(lacking, 9), -np.inf)
+        chosen[lot[np.argmax(lacking[lot])]] += 1
+    return chosen
 
 
 def offsets_of(sizes: Sequence[int]) -> np.ndarray:

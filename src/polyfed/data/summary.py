@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from polyfed.data.split import PARTS, Split
+from polyfed.data.split import PARTS, Split, has_labels
 
 if TYPE_CHECKING:
     from polyfed.data.federation import Federation
 
 SHOWN = 20  # clients in the printed table
+NAMED = 12  # names of classes in a line
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,8 @@ class FederationSummary:
     largest: int
     features: tuple[int, ...]
     classes: int | None
+    label_names: tuple[str, ...] | None
+    labelled: bool
     label_skew: float | None
     classes_per_client: float | None
     feature_shift: float | None
@@ -44,11 +47,10 @@ class FederationSummary:
     def __str__(self) -> str:
         parts = ", ".join(f"{count:,} {part}" for part, count in self.rows.items())
         shape = " x ".join(map(str, self.features))
-        kind = "regression or labels -1, +1" if self.classes is None else f"{self.classes} classes"
         lines = [
             f"{self.clients:,} clients, {sum(self.rows.values()):,} rows ({parts})",
             f"rows per client: {self.smallest:,} to {self.largest:,}, median {self.median:,g}",
-            f"features: {shape}, {kind}",
+            f"features: {shape}, {self._target()}",
         ]
         if self.label_skew is not None:
             lines.append(f"label skew: {self.label_skew:.3f} (0: equal mixtures, 1: disjoint)")
@@ -56,6 +58,16 @@ class FederationSummary:
         if self.feature_shift is not None:
             lines.append(f"feature shift: {self.feature_shift:.3f} standard deviations")
         return "\n".join([*lines, "", *_table(self.to_dicts())])
+
+    def _target(self) -> str:
+        """What is predicted, with the names of the classes."""
+        if self.classes is None:
+            return "labels -1 and +1" if self.labelled else "regression"
+        if self.label_names is None:
+            return f"{self.classes} classes"
+        names = list(self.label_names)
+        listed = ", ".join(names if len(names) <= NAMED else [*names[: NAMED - 1], "...", names[-1]])
+        return f"{self.classes} classes ({listed})"
 
 
 def summarize(federation: Federation) -> FederationSummary:
@@ -80,6 +92,8 @@ def summarize(federation: Federation) -> FederationSummary:
         largest=int(total.max()),
         features=federation.feature_shape,
         classes=federation.classes,
+        label_names=federation.label_names,
+        labelled=has_labels(federation.train.y),
         label_skew=None if skew is None else float(skew.mean()),
         classes_per_client=None if held is None else float(held.mean()),
         feature_shift=None if shift is None else float(shift.mean()),
@@ -90,7 +104,7 @@ def summarize(federation: Federation) -> FederationSummary:
 def _label_skew(federation: Federation) -> tuple[np.ndarray | None, np.ndarray | None]:
     """(distance of each client's label distribution from the overall one, classes that it has)."""
     train = federation.train
-    if train.y.dtype.kind not in "iu" or train.y.ndim != 1:
+    if not has_labels(train.y):
         return None, None
     present, codes = np.unique(train.y, return_inverse=True)
     owner = np.repeat(np.arange(len(federation)), train.sizes)

@@ -31,6 +31,7 @@ class Model:
     """For a model of token ids: how many ids there are. It reads whole numbers below that."""
 
 
+@runtime_checkable
 class Architecture(Protocol):
     """A family of models, whose input and output sizes come from the data."""
 

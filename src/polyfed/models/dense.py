@@ -23,6 +23,8 @@ ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {"relu": jax.nn.relu,
 Layer = dict[str, jax.Array]
 NARROW = 16
 """Layers with at most so many outputs are multiplied outputs first on a CPU."""
+FEW_ROWS = 64
+"""So many rows are then turned before the product; of more, its outputs are turned after it."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +109,10 @@ def product(x: jax.Array, w: jax.Array) -> jax.Array:
 
 def _outputs_first(x: jax.Array, w: jax.Array) -> jax.Array:
     outputs_first = lax.optimization_barrier(w.T)
-    return lax.optimization_barrier((x @ outputs_first.T).T).T
+    if len(x) > FEW_ROWS:
+        return lax.optimization_barrier((x @ outputs_first.T).T).T
+    inputs_last: lax.DotDimensionNumbers = (((1,), (1,)), ((), ()))
+    return lax.optimization_barrier(lax.dot_general(outputs_first, x, inputs_last)).T
 
 
 def dropout(x: jax.Array, rate: float, key: jax.Array | None, layer: int) -> jax.Array:

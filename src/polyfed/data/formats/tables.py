@@ -51,13 +51,14 @@ def from_dataframe(
     x = np.column_stack([_feature(table[name], name, origin, where) for name in chosen])
     raw = _target(table[target], target, origin, where)
     try:
-        y, count, label_names = encode(raw, classes, where)
+        targets = encode(raw, classes, where)
     except PolyfedError as error:
         raise PolyfedError(f"{origin}column {target!r}: {error}") from None
+    y = targets.y
     order = np.argsort(owner, kind="stable")
     sizes = np.bincount(owner, minlength=len(names))
     try:
-        rows = split_rows(names, sizes, validation=validation, test=test, seed=seed)
+        rows = split_rows(names, sizes, y[order], validation=validation, test=test, seed=seed)
     except PolyfedError as error:
         raise PolyfedError(f"{origin}{error}") from None
     train, held_validation, held_test = (
@@ -68,10 +69,10 @@ def from_dataframe(
         train=train,
         validation=held_validation,
         test=held_test,
-        classes=count,
-        label_names=label_names,
+        classes=targets.classes,
+        label_names=targets.label_names,
         feature_names=tuple(chosen),
-        source=source if source is not None else {"name": "dataframe", "client": client, "target": target},
+        source=targets.described(source or {"name": "dataframe", "client": client, "target": target}),
     )
 
 

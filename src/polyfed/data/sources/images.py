@@ -62,7 +62,7 @@ def share_out(
     validation, share = held_out(validation, test)
     count = images.training if share is None else len(images.y)
     names, rows = assign(images.y[:count], partition, clients, seed, options)
-    parts = split_at_random(names, rows, validation, share or 0.0, seed)
+    parts = split_at_random(names, rows, images.y, validation, share or 0.0, seed)
     if share is None:
         parts["test"] = matching_test_rows(images, rows, seed)
     described: dict[str, object] = {**source, "partition": partition, "clients": clients, "seed": seed}

@@ -126,7 +126,7 @@ def _federate(
     parts: dict[str, Rows] = (
         split_in_order(chosen, rows, validation, share or 0.0)
         if ordered
-        else split_at_random(chosen, rows, validation, share or 0.0, seed)
+        else split_at_random(chosen, rows, y, validation, share or 0.0, seed)
     )
     if share is None:
         parts["test"] = [r[held[r]] for r in own]

@@ -106,7 +106,7 @@ def mnist_by_writer(
         images.x,
         images.y,
         names,
-        split_at_random(names, rows, validation, test, seed),
+        split_at_random(names, rows, images.y, validation, test, seed),
         classes=10,
         label_names=DIGITS,
         columns={"series": np.asarray([labels[own[0], 1] for own in rows], np.int32)},

@@ -48,6 +48,7 @@ def quadratics(
         entries.append({"train": (a, a @ points[i])})
     return Federation.from_arrays(
         entries,
+        classes=0,
         columns={"mu": eigenvalues.min(axis=1), "L": eigenvalues.max(axis=1)},
         source={
             "name": "quadratics",

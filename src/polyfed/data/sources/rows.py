@@ -41,10 +41,12 @@ def federation_of_rows(
     )
 
 
-def split_at_random(names: Sequence[str], rows: Rows, validation: float, test: float, seed: int) -> dict[str, Rows]:
-    """Each client's rows in three parts, drawn by (seed, its name)."""
-    picked = split_rows(names, [len(r) for r in rows], validation=validation, test=test, seed=seed)
+def split_at_random(
+    names: Sequence[str], rows: Rows, y: np.ndarray, validation: float, test: float, seed: int
+) -> dict[str, Rows]:
+    """Each client's rows in three parts, drawn by (seed, its name), with its labels spread evenly over them."""
     flat = joined(rows)
+    picked = split_rows(names, [len(r) for r in rows], y[flat], validation=validation, test=test, seed=seed)
     return {part: np.split(flat[index], offsets[1:-1]) for part, (index, offsets) in picked.items()}
 
 

@@ -51,6 +51,7 @@ def sines(
         entries.append(entry)
     return Federation.from_arrays(
         entries,
+        classes=0,
         columns={
             "group": group,
             "amplitude": np.array([a for a, _ in pairs])[group],
