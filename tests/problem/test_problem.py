@@ -197,7 +197,7 @@ def test_a_model_that_cannot_be_is_refused(make, message) -> None:
         make()
 
 
-@pytest.mark.parametrize(("labels", "notes"), [((1, 2), ["labels 1 -> -1, 2 -> +1"]), ((-1, 1), [])])
+@pytest.mark.parametrize(("labels", "notes"), [((1, 2), ["labels 1 -> 0, 2 -> 1 (the positive class)"]), ((-1, 1), [])])
 def test_labels_that_were_mapped_are_noted(labels, notes) -> None:
     rows = [(np.eye(4), np.array([labels[0], labels[1]] * 2, float))] * 2
     fed = pf.Federation.from_arrays(rows, test=0, validation=0)

@@ -78,6 +78,7 @@ def test_a_separable_problem_without_ridge_has_no_solution() -> None:
         problem.solve(1.0)
 
 
+@pytest.mark.full
 def test_clients_larger_than_a_block_are_solved_too(problem, own, monkeypatch) -> None:
     """Rows are then read block by block; the solution, the local models and the gap are the same."""
     expected = problem.solve(ALPHA)

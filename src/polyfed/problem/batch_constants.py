@@ -29,7 +29,10 @@ def sampled_constants(problem: Problem, batch: int, solution: Reference | None) 
     constants = []
     for client in range(len(problem)):
         rows = problem.model.design(problem.federation.train.of(client)[0])
-        L = curvature * np.sum(rows**2, axis=1) + problem.l2
+        norms = np.sum(rows**2, axis=1)
+        if problem.class_weight is not None:
+            norms *= problem.row_weights(problem.targets(client, "train"), problem.class_weight)
+        L = curvature * norms + problem.l2
         gradients = np.zeros((len(rows), 1)) if solution is None else _gradients(problem, client, solution)
         constants.append(theory.expected_smoothness(L, gradients, min(batch, len(rows))))
     return np.array([client.A for client in constants]), np.array([client.C for client in constants])

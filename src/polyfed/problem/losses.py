@@ -9,13 +9,17 @@ from typing import TYPE_CHECKING
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from polyfed.core.errors import PolyfedError, suggestion
 
 if TYPE_CHECKING:
     from polyfed.data import Federation, Population
+    from polyfed.problem.metrics.metric import Kind
 
 Convert = Callable[[np.ndarray], np.ndarray]
+TOP = 5
+"""The highest scores that the metric of tags looks at."""
 
 
 @dataclass(frozen=True)
@@ -23,6 +27,7 @@ class Loss:
     """A loss of the model's outputs and the targets, one value per example."""
 
     name: str
+    kind: Kind
     value: Callable[[jax.Array, jax.Array], jax.Array]
     metric_name: str
     metric: Callable[[jax.Array, jax.Array], jax.Array]
@@ -41,7 +46,15 @@ def _softmax(logits: jax.Array, label: jax.Array) -> jax.Array:
 
 def _hits(logits: jax.Array, label: jax.Array) -> jax.Array:
     """Whether the largest logit is the label's; where a row has several labels, the share of those."""
-    return _per_row(jnp.argmax(logits, axis=-1) == label)
+    return _per_row(_first_largest(logits) == label)
+
+
+def _first_largest(logits: jax.Array) -> jax.Array:
+    """argmax over the last axis, NaN being the largest, as two plain reductions: a CPU runs these side by side."""
+    classes = logits.shape[-1]
+    largest = jnp.max(logits, axis=-1, keepdims=True)
+    is_largest = (logits == largest) | jnp.isnan(logits)
+    return jnp.min(jnp.where(is_largest, jnp.arange(classes), classes), axis=-1)
 
 
 def _per_row(values: jax.Array) -> jax.Array:
@@ -67,12 +80,24 @@ def _(primals: tuple[jax.Array], tangents: tuple[jax.Array]) -> tuple[jax.Array,
 
 def _squared(output: jax.Array, target: jax.Array) -> jax.Array:
     """Half the squared residual, summed over the outputs."""
-    return 0.5 * _squared_error(output, target)
+    residual = jnp.square(output - target)
+    return 0.5 * (residual if residual.ndim == 1 else jnp.sum(residual, axis=1))
 
 
 def _squared_error(output: jax.Array, target: jax.Array) -> jax.Array:
-    residual = jnp.square(output - target)
-    return residual if residual.ndim == 1 else jnp.sum(residual, axis=tuple(range(1, residual.ndim)))
+    """The squared residual, its mean over the outputs."""
+    return _per_row(jnp.square(output - target))
+
+
+def _tags(logits: jax.Array, own: jax.Array) -> jax.Array:
+    """sum_t log(1 + exp(z_t)) - b_t z_t, with b_t = 1 for the tags of the row and 0 for the others."""
+    return jnp.sum(_softplus(logits) - own * logits, axis=-1)
+
+
+def _precision_at_top(logits: jax.Array, own: jax.Array) -> jax.Array:
+    """The share of the row's highest scores whose tags it has."""
+    _, highest = lax.top_k(logits, min(TOP, logits.shape[-1]))
+    return jnp.mean(jnp.take_along_axis(own, highest, axis=-1), axis=-1)
 
 
 def _class_targets(federation: Federation | Population) -> Convert:
@@ -117,11 +142,35 @@ def _real_outputs(federation: Federation | Population) -> int | None:
     return int(shape[0]) if shape else None
 
 
+def _tag_targets(federation: Federation | Population) -> Convert:
+    shape = federation.like.y.shape
+    if len(shape) != 2 or shape[1] < 2:
+        raise PolyfedError(
+            "loss 'tags' needs a row of zeros and ones for each example, an entry for each of at least 2 tags; "
+            f"found targets of shape (rows{''.join(f', {size}' for size in shape[1:])})"
+        )
+    values = federation.label_values()
+    if values is not None:
+        _zeros_and_ones(values)
+    return _zeros_and_ones
+
+
+def _zeros_and_ones(y: np.ndarray) -> np.ndarray:
+    for value in y[~np.isin(y, (0, 1))][:1]:
+        raise PolyfedError(f"loss 'tags' needs targets 0 and 1, found {value:g}")
+    return y.astype(np.float64)
+
+
+def _tag_outputs(federation: Federation | Population) -> int:
+    return int(federation.like.y.shape[1])
+
+
 LOSSES = {
     loss.name: loss
     for loss in (
         Loss(
             "softmax",
+            "classes",
             _softmax,
             "accuracy",
             _hits,
@@ -130,13 +179,15 @@ LOSSES = {
         ),
         Loss(
             "logistic",
+            "classes",
             _logistic,
             "accuracy",
             lambda logit, sign: jnp.where(logit > 0, 1, -1) == sign,
             lambda federation: None,
             _binary_targets,
         ),
-        Loss("squared", _squared, "error", _squared_error, _real_outputs, _real_targets),
+        Loss("tags", "tags", _tags, f"precision_at_{TOP}", _precision_at_top, _tag_outputs, _tag_targets),
+        Loss("squared", "real", _squared, "squared_error", _squared_error, _real_outputs, _real_targets),
     )
 }
 

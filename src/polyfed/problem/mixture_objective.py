@@ -95,7 +95,7 @@ class LinearMixture:
     def value(self, x: Tree) -> jax.Array:
         outputs, targets = self._outputs(x)
         ridge = 0.5 * self.alpha2 * trees.squared_norm(x) + trees.dot(self.pull, x) + self.rest
-        return jnp.vdot(self.share, self.problem.loss.value(outputs, targets)) + self.problem.l2 * ridge
+        return jnp.vdot(self.share, self.problem.row_loss(outputs, targets)) + self.problem.l2 * ridge
 
     def gradient(self, x: Tree) -> Tree:
         return jax.grad(self.value)(x)
@@ -114,7 +114,7 @@ class LinearMixture:
         move = jax.jvp(lambda x: self._outputs(x)[0], (end,), (v,))[1]
 
         def loss(s: jax.Array) -> jax.Array:
-            return jnp.vdot(self.share, self.problem.loss.value(start + s * move, targets))
+            return jnp.vdot(self.share, self.problem.row_loss(start + s * move, targets))
 
         def curvature(s: jax.Array) -> jax.Array:
             slope = lambda s: jax.jvp(loss, (s,), (jnp.ones_like(s),))[1]  # noqa: E731

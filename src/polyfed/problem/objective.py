@@ -13,6 +13,7 @@ from jax import lax
 
 from polyfed.core import randomness, trees
 from polyfed.core.precision import Narrow
+from polyfed.models.dense import NARROW
 from polyfed.problem import deferred
 
 if TYPE_CHECKING:
@@ -171,7 +172,9 @@ class Objective:
         def body(index: jax.Array, carry: Any) -> Any:
             return step(carry, batch_at(index))
 
-        if isinstance(steps, int) and ahead and self.platform not in (None, "cpu"):
+        if self.platform == "cpu":
+            carry = _outputs_first_loop(steps, body, carry)
+        elif isinstance(steps, int) and ahead and self.platform is not None:
             carry = deferred.loop(steps, body, carry, self.platform)
         else:
             carry = lax.fori_loop(0, steps, body, carry)
@@ -226,3 +229,25 @@ class Objective:
         zero = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shape)
         total = lax.fori_loop(0, (self.size + BLOCK - 1) // BLOCK, block, zero)
         return trees.scale(1.0 / self.size, total)
+
+
+def _outputs_first_loop(steps: jax.Array | int, body: Callable[[jax.Array, Any], Any], carry: Any) -> Any:
+    """`fori_loop` that keeps narrow matrices outputs first from step to step, as their products take them on a CPU.
+
+    Between steps they are vectors: the compiler is free to turn the axes of a matrix, and would do so in every step.
+    """
+    leaves, structure = jax.tree.flatten(carry)
+    shapes = [leaf.shape if leaf.ndim == 2 and leaf.shape[1] <= NARROW else None for leaf in leaves]
+
+    def kept(carry: Any) -> list[jax.Array]:
+        leaves = jax.tree.leaves(carry)
+        return [leaf if shape is None else leaf.T.ravel() for leaf, shape in zip(leaves, shapes, strict=True)]
+
+    def given(kept: list[jax.Array]) -> Any:
+        pairs = zip(kept, shapes, strict=True)
+        return structure.unflatten([leaf if shape is None else leaf.reshape(shape[::-1]).T for leaf, shape in pairs])
+
+    def turned(index: jax.Array, leaves: list[jax.Array]) -> list[jax.Array]:
+        return kept(body(index, given(leaves)))
+
+    return given(lax.fori_loop(0, steps, turned, lax.optimization_barrier(kept(carry))))

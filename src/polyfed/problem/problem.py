@@ -20,11 +20,14 @@ from polyfed.core.errors import PolyfedError
 from polyfed.core.precision import Narrow, within
 from polyfed.core.startup import start
 from polyfed.data import Federation, Population
+from polyfed.data.cautions import cautions
 from polyfed.models import Architecture, Model, Params, SequenceArchitecture, equinox, is_module, own_model
 from polyfed.problem import batch_constants as sampled
 from polyfed.problem import reference
+from polyfed.problem.class_weights import ClassWeight, class_weights
 from polyfed.problem.client_values import RULES, ClientValues, client_values, mixing_weights
 from polyfed.problem.losses import get_loss
+from polyfed.problem.no_model import what_was_found
 from polyfed.problem.objective import Batch, Examples, Objective
 from polyfed.problem.reference import Constants, LocalModels, Reference
 
@@ -49,10 +52,13 @@ class NotMeasured(PolyfedError):
 class Problem:
     """f_i(x) = mean loss of client i's training rows + l2/2 |x|^2, for every client of a federation.
 
+    With `class_weight`, a row's loss is multiplied by the weight of its class: one number per class, or "balanced", n /
+    (C n_c) over the training rows of all clients. It stays a mean over rows: weights are not normalised.
+
     `model` is one of `polyfed.models`, an Equinox module, or an (init, apply) pair: `init(key) -> params`,
     `apply(params, x) -> outputs` where x is a batch of examples; outputs are logits (softmax: one per class; logistic:
-    one number) or predictions (squared). A third function `train_apply(params, x, key)` takes the place of `apply` in
-    the steps of training.
+    one number; tags: one per tag) or predictions (squared). A third function `train_apply(params, x, key)` takes the
+    place of `apply` in the steps of training.
     """
 
     def __init__(
@@ -61,14 +67,20 @@ class Problem:
         model: Architecture | Model | tuple[Callable[..., Any], ...],
         loss: str = "softmax",
         l2: float = 0.0,
+        class_weight: ClassWeight = None,
     ) -> None:
+        if not isinstance(federation, Federation | Population):
+            raise PolyfedError(
+                "expected a Federation or a Population, such as Federation.from_arrays([(X0, y0), (X1, y1)]), found "
+                f"{type(federation).__name__}"
+            )
         start()
         if not isinstance(l2, int | float) or isinstance(l2, bool) or not (0 <= l2 < float("inf")):
             raise PolyfedError(f"l2 must be a finite number, at least 0, found {l2!r}")
         self.federation = federation
         self.measured = True
         """Whether what follows from the clients' rows may be told."""
-        self.loss = get_loss(loss)
+        self.loss = get_loss(loss if isinstance(loss, str) else repr(loss))
         self.l2 = float(l2)
         self._convert = self.loss.targets(federation)
         self._targets: dict[str, np.ndarray] = {}
@@ -81,11 +93,17 @@ class Problem:
         elif is_module(model):
             self.model = equinox(model)
         else:
+            if not isinstance(model, Architecture):
+                raise PolyfedError(what_was_found(model))
             if self._positions and isinstance(model, SequenceArchitecture):
                 model = model.every_position()
             self.model = model.build(federation.feature_shape, self.loss.outputs(federation))
         self._check_tokens()
         self._check_output()
+        self.balanced = isinstance(class_weight, str)
+        """Whether the class weights follow from the clients' rows."""
+        self.class_weight = class_weights(class_weight, self)
+        """The weight of each class in the loss that is trained; None where every row counts alike."""
         self._local_models: dict[float, LocalModels] = {}
         self._references: dict[tuple[bytes, float | None], Reference] = {}
         self.programs: dict[Any, Any] = {}
@@ -100,7 +118,13 @@ class Problem:
 
     def select(self, clients: Sequence[int] | np.ndarray) -> Problem:
         """The same problem of these clients alone (positions), in memory."""
-        return Problem(self.federation.select(clients), self.model, self.loss.name, self.l2)
+        return self.of(self.federation.select(clients))
+
+    def of(self, federation: Federation | Population) -> Problem:
+        """The same problem, with the same class weights, of other clients or rows."""
+        other = Problem(federation, self.model, self.loss.name, self.l2, self.class_weight)
+        other.balanced = self.balanced
+        return other
 
     @cached_property
     def notes(self) -> list[str]:
@@ -111,6 +135,11 @@ class Problem:
             if values is not None and not set(values) <= {-1, 1} and len(values) == 2:
                 notes = [*notes, f"labels {values[0]:g} -> -1, {values[1]:g} -> +1"]
         return notes
+
+    @cached_property
+    def cautions(self) -> list[str]:
+        """What makes results on this data doubtful, in sentences."""
+        return [str(caution) for caution in cautions(self.federation)]
 
     @cached_property
     def client_ids(self) -> np.ndarray:
@@ -159,6 +188,10 @@ class Problem:
         y = self._targets[split]
         return aligned(x, _cast(x[:0]).dtype), aligned(y, _cast(y[:0]).dtype)
 
+    def targets(self, client: int, split: str) -> np.ndarray:
+        """A client's targets of a split, as the loss wants them."""
+        return self._convert(self.federation.split(split).of(client)[1])
+
     def as_examples(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Some rows of the federation as inputs and targets, in the precision that is in force."""
         self._check_ids(x)
@@ -168,7 +201,18 @@ class Problem:
         """The weighted mean loss over a batch, without the ridge; `compute`: see `predict`."""
         outputs, targets = self.predict(params, examples, batch, compute)
         assert batch.weights is not None
-        return jnp.vdot(batch.weights, self.loss.value(outputs, targets)) / jnp.sum(batch.weights)
+        return jnp.vdot(batch.weights, self.row_loss(outputs, targets)) / jnp.sum(batch.weights)
+
+    def row_loss(self, outputs: jax.Array, targets: jax.Array) -> jax.Array:
+        """The loss of each row that is trained: times the weight of its class, where there are any."""
+        loss = self.loss.value(outputs, targets)
+        if self.class_weight is None:
+            return loss
+        return loss * self.row_weights(targets, jnp.asarray(self.class_weight, loss.dtype))
+
+    def row_weights(self, targets: Any, weights: Any) -> Any:
+        """Each row's entry of `weights`, which has one per class."""
+        return weights[(targets > 0).astype(np.int32) if self.loss.name == "logistic" else targets]
 
     def predict(
         self, params: Params, examples: Examples, batch: Batch, compute: Narrow = None

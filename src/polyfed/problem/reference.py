@@ -21,7 +21,7 @@ from polyfed.problem.objective import Examples
 if TYPE_CHECKING:
     from polyfed.problem.problem import Problem
 
-CURVATURE = {"logistic": 0.25, "softmax": 0.5, "squared": 1.0}
+CURVATURE = {"logistic": 0.25, "softmax": 0.5, "tags": 0.25, "squared": 1.0}
 """The largest second derivative of each loss in the model's output."""
 
 
@@ -62,6 +62,8 @@ def constants(problem: Problem) -> Constants:
     bounds = []
     for client in range(len(problem)):
         rows = design(problem.federation.train.of(client)[0])
+        if problem.class_weight is not None:
+            rows = rows * np.sqrt(problem.row_weights(problem.targets(client, "train"), problem.class_weight))[:, None]
         gram = rows.T @ rows if rows.shape[0] >= rows.shape[1] or squared else rows @ rows.T
         eigenvalues = np.linalg.eigvalsh(gram) / len(rows)
         lowest = max(eigenvalues[0], 0.0) if squared else 0.0
