@@ -32,7 +32,7 @@ ALPHA = [0.9, 0.2, 0.55, 1.0, 0.35, 0.0]
             ("round", "full", 1.0, None),
             ("round", 4, 3, 2.0),
         ],
-        *(("off", 4, 3, None), ("round", 4, 3, 2.0)),
+        ("round", 4, 3, 2.0),
     ),
 )
 def test_apfl_is_algorithm_1_with_equation_10(problem, adaptive, batch, participation, alpha_lr) -> None:

@@ -29,7 +29,7 @@ def own(problem) -> np.ndarray:
     ("one", "other"),
     [
         pytest.param(A.FLIX(alpha=1.0), A.DCGD(alpha=1.0), marks=pytest.mark.full),
-        (A.FLIX(alpha=WEIGHTS), A.DCGD(alpha=WEIGHTS)),
+        pytest.param(A.FLIX(alpha=WEIGHTS), A.DCGD(alpha=WEIGHTS), marks=pytest.mark.full),
         (A.FLIX(alpha=WEIGHTS), A.DIANA(alpha=WEIGHTS)),
         pytest.param(A.FLIX(alpha=WEIGHTS), A.DIANA(alpha=WEIGHTS, memory="gradient"), marks=pytest.mark.full),
         (A.FLIX(alpha=WEIGHTS), A.DCGD(alpha=WEIGHTS, compressor={"name": "rand_k", "k": 3})),

@@ -33,11 +33,17 @@ def run(problem, method, **options):
     return pf.simulate(problem, method, **{"rounds": ROUNDS, "eval_every": 2, "dtype": "float64", **options})
 
 
-def states(problem, method, **options) -> list[np.ndarray]:
-    """The server and the clients after some rounds, without measuring: that would have to be compiled as well."""
+def trained(problem, method, **options) -> Simulation:
+    """A simulation after some rounds, without measuring: that would have to be compiled as well."""
     simulation = Simulation(problem, method, **{"dtype": "float64", **options})
     simulation.prepare()
     simulation.advance(ROUNDS)
+    return simulation
+
+
+def states(problem, method, **options) -> list[np.ndarray]:
+    """The server and the clients after some rounds."""
+    simulation = trained(problem, method, **options)
     return [*map(np.asarray, jax.tree.leaves((simulation.server, simulation.client_state)))]
 
 
@@ -104,7 +110,8 @@ def test_chunks_and_devices_change_nothing_beyond_rounding(problem, method) -> N
 
 
 def test_float32_agrees_with_float64_to_its_precision(problem, method) -> None:
-    single, double = states(problem, method, dtype="float32"), states(problem, method)
+    single = states(problem, method, participation=3, dtype="float32")
+    double = states(problem, method, participation=3)
     for low, high in zip(single, double, strict=True):
         np.testing.assert_allclose(low, high, rtol=2e-4, atol=2e-5)
         assert (
@@ -144,8 +151,8 @@ def test_permuting_the_clients_permutes_the_result(problem, method) -> None:
     order = [3, 0, 5, 1, 4, 2]
     names = list(clients)
     shuffled = pf.Federation.from_arrays({names[i]: clients[names[i]] for i in order}, classes=3)
-    other = run(pf.Problem(shuffled, pf.models.linear(), "softmax", l2=0.01), method)
-    first = run(problem, method)
+    other = trained(pf.Problem(shuffled, pf.models.linear(), "softmax", l2=0.01), method)
+    first = trained(problem, method)
     for name in names:
         for a, b in zip(jax.tree.leaves(first.personal(name)), jax.tree.leaves(other.personal(name)), strict=True):
             np.testing.assert_allclose(a, b, atol=1e-12)
@@ -209,6 +216,6 @@ def test_a_client_whose_update_is_not_finite_is_left_out(method) -> None:
 
 def test_changing_a_real_hyper_parameter_compiles_nothing_anew(problem, method) -> None:
     traced = [f.name for f in dataclasses.fields(method) if isinstance(getattr(method, f.name), float)]
-    run(problem, method)
+    run(problem, method, participation=3)
     changed = dataclasses.replace(method, **{name: 0.9 * getattr(method, name) for name in traced})
-    assert run(problem, changed).compile_seconds == 0
+    assert run(problem, changed, participation=3).compile_seconds == 0

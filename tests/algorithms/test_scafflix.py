@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import polyfed as pf
+from polyfed.algorithms.shared.trust import SLACK
+from polyfed.engine.participation import Bernoulli, sampling
 from polyfed.engine.simulation import Simulation
+from tests.algorithms.comparison import SEED, cohort
 from tests.algorithms.logistic import ALPHA, WEIGHTS, logistic_problem, run
 from tests.algorithms.references.flix import local_models
 from tests.algorithms.references.scafflix import projected_gradients, scafflix_round
@@ -40,6 +45,25 @@ def test_scafflix_is_algorithm_1(problem, own) -> None:
         np.testing.assert_allclose(ALPHA @ simulation.client_state.control["w"], 0, atol=1e-10)
 
 
+@pytest.mark.parametrize("trust", ["sampled", "never"])
+def test_sampled_clients_alone_move_their_control_variates(problem, own, trust) -> None:
+    """Two of five clients a round; by default they trust h_i as far as it explains their gradients."""
+    lr, p, slack = 1 / problem.constants.smoothness, 0.3, SLACK if trust == "sampled" else None
+    method = A.Scafflix(alpha=WEIGHTS, p=p, trust=trust)
+    simulation = Simulation(problem, method, dtype="float64", init="ones", seed=SEED, participation=2)
+    simulation.prepare()
+    members = cohort(2, problem)
+    x, h = np.ones(3), np.zeros((len(problem), 3))
+    for number in range(12):
+        before = simulation.iterations
+        simulation.advance(1)
+        steps = simulation.iterations - before
+        x, h = scafflix_round(problem, ALPHA, own, lr, p, x, h, steps, members(number), slack)
+        np.testing.assert_allclose(simulation.global_params["w"], x, atol=1e-10)
+        np.testing.assert_allclose(simulation.client_state.control["w"], h, atol=1e-9)
+        np.testing.assert_allclose(ALPHA @ simulation.client_state.control["w"], 0, atol=1e-10)
+
+
 def test_scafflix_with_p_1_keeps_the_gradient_deviations(problem) -> None:
     """p = 1, alpha = 1, equal stepsizes: the averaged iterate is gradient descent's, and h_i = grad_i - mean grad."""
     result = run(problem, A.Scafflix(alpha=1.0, p=1.0, lr=0.2), 1)
@@ -54,12 +78,24 @@ def test_control_variates_started_at_the_gradients_are_projected(problem, own) -
     np.testing.assert_array_equal(result.global_params["w"], 1.0)
 
 
-def test_sampled_clients_keep_the_control_variates_of_the_absent(problem) -> None:
-    result = pf.simulate(
-        problem, A.Scafflix(alpha=0.5, p=0.3), rounds=400, eval_every=400, dtype="float64", init="ones", participation=2
-    )
-    assert np.isfinite(result.global_params["w"]).all()
-    assert result.history["objective"].iloc[-1] < result.history["objective"].iloc[0]
+@pytest.mark.parametrize("alpha", [WEIGHTS, [0.9, 0.0, 0.0, 1.0, 0.35]])
+def test_control_variates_begin_in_the_first_round_that_anybody_counts_in(problem, alpha) -> None:
+    """Rounds before it may be empty, or have only clients whose alpha is 0."""
+    method = A.Scafflix(alpha=alpha, p=0.3, control="gradient")
+    problem.solve(np.array(alpha))
+    options = {"participation": Bernoulli(0.25), "dtype": "float64", "init": "ones"}
+
+    def late(seed: int) -> bool:
+        present = sampling(options["participation"], 5).cohort
+        with jax.enable_x64(True):
+            clients, taken, _ = present(jnp.uint32(seed), jnp.int32(0), jnp.arange(5))
+        members = [int(c) for c in clients[taken]]
+        return not members if min(alpha) > 0 else bool(members) and not any(alpha[c] for c in members)
+
+    seed = next(seed for seed in range(100) if late(seed))
+    run = pf.simulate(problem, method, rounds=600, eval_every=600, seed=seed, **options)
+    np.testing.assert_allclose(np.array(alpha) @ run.client_state.control["w"], 0, atol=1e-9)
+    assert abs(run.history["gap"].iloc[-1]) < 1e-10
 
 
 @pytest.mark.parametrize(

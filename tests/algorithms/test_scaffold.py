@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import polyfed as pf
+from polyfed.algorithms.shared.trust import SLACK
 from tests.algorithms.comparison import SEED, START, cohort, matrix, trained
 from tests.algorithms.references import baselines
 from tests.conftest import few
@@ -24,11 +25,14 @@ def run(problem, method, **options):
 @pytest.mark.parametrize(("batch", "rows"), BATCHES)
 @pytest.mark.parametrize("option", ["I", "II"])
 @pytest.mark.parametrize("participation", few([1.0, 3], 3))
-def test_scaffold_is_karimireddys_algorithm(problem, option, batch, rows, participation) -> None:
-    method = A.Scaffold(**WORK, batch=batch, option=option, server_lr=0.8)
+@pytest.mark.parametrize("trust", ["never", "always"])
+def test_scaffold_is_karimireddys_algorithm(problem, option, batch, rows, participation, trust) -> None:
+    method = A.Scaffold(**WORK, batch=batch, option=option, server_lr=0.8, trust=trust)
     result = run(problem, method, participation=participation)
-    members = cohort(participation, problem)
-    x, c, c_of = baselines.scaffold(problem, ROUNDS, 0.3, STEPS, rows, option, members, 0.8, start=START, seed=SEED)
+    members, slack = cohort(participation, problem), SLACK if trust == "always" else None
+    x, c, c_of = baselines.scaffold(
+        problem, ROUNDS, 0.3, STEPS, rows, option, members, 0.8, start=START, seed=SEED, slack=slack
+    )
     np.testing.assert_allclose(matrix(result.global_params), x, atol=1e-12)
     np.testing.assert_allclose(matrix(result.server.control), c, atol=1e-12)
     for client in range(len(problem)):

@@ -9,6 +9,7 @@ import polyfed as pf
 from polyfed import theory
 from polyfed.algorithms import DCGD, DIANA, FLIX, Scafflix, Scaffnew
 from polyfed.compress import RandK
+from tests.conftest import few
 
 L2 = 0.05
 
@@ -40,7 +41,7 @@ def test_with_batches_the_stepsize_is_one_over_a(logistic, method) -> None:
     np.testing.assert_allclose(method.resolve(logistic).lr, expected)
 
 
-@pytest.mark.parametrize("alpha", [1.0, 0.3])
+@pytest.mark.parametrize("alpha", few([1.0, 0.3], 0.3))
 def test_an_accuracy_makes_the_stepsizes_small_enough_for_the_noise(logistic, alpha) -> None:
     """C_i written out: twice the variance of an example's gradient at the solution's personal model, over the batch."""
     epsilon, batch = 1e-3, 2

@@ -14,6 +14,7 @@ An algorithm writes seven functions, and of six hooks those that its paper needs
 from __future__ import annotations
 
 import dataclasses
+import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -155,6 +156,7 @@ def algorithm(name: str) -> Callable[[type[Method]], type[Method]]:
             data_fields=[field for field, kind in types.items() if kind.traced],
             meta_fields=[field for field, kind in types.items() if not kind.traced],
         )
+        cls.__init__ = _explained(cls.__init__, cls.__name__, list(types))
         own_check = cls.check
 
         def check(self: Method) -> None:
@@ -168,6 +170,21 @@ def algorithm(name: str) -> Callable[[type[Method]], type[Method]]:
         return cls
 
     return register
+
+
+def _explained(init: Callable[..., None], owner: str, known: list[str]) -> Callable[..., None]:
+    """A dataclass's __init__ that names an unknown hyper-parameter, and the known one that may be meant."""
+
+    @functools.wraps(init)
+    def explained(self: Algorithm, *values: Any, **named: Any) -> None:
+        for name in named:
+            if name not in known:
+                raise PolyfedError(f"unknown hyper-parameter {name} of {owner}{suggestion(name, known)}")
+        if len(values) > len(known):
+            raise PolyfedError(f"{owner} has {len(known)} hyper-parameters, found {len(values)} values")
+        init(self, *values, **named)
+
+    return explained
 
 
 def kinds(cls: type[Algorithm]) -> dict[str, Kind]:

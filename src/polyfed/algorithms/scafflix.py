@@ -21,7 +21,7 @@ from polyfed.problem.problem import Problem
 
 
 class ScafflixServer(NamedTuple):
-    """x; what is to be subtracted from the first control variates; and the number of rounds so far."""
+    """x; what is to be subtracted from the first control variates; and the number of rounds with a weight so far."""
 
     params: Tree
     shift: Tree
@@ -66,18 +66,18 @@ class Scafflix(SkippingMethod, MixtureMethod):
         return state._replace(mixture=mixture.prepared(self, state.mixture, f, key))  # line 3
 
     def broadcast(self, server: ScafflixServer) -> Tree:
-        return (server.params, server.shift) if self.control == "gradient" else server.params
+        return server if self.control == "gradient" else server.params
 
     def local(self, sent: Tree, state: ScafflixState, f: Objective, key: jax.Array) -> tuple[Upload, ScafflixState]:
-        x = sent[0] if self.control == "gradient" else sent
+        x = sent.params if self.control == "gradient" else sent
         alpha, gamma = state.mixture.alpha, f.own(self.lr)
         stride = jnp.where(alpha > 0, gamma / jnp.where(alpha > 0, alpha, 1.0), 0.0)
-        setup = (f.round == 0) & (self.control == "gradient")
+        setup = jnp.asarray(self.control == "gradient" and sent.rounds == 0)
         count = jnp.where(setup, 0, self.steps_until_coin(f))
 
         def step(y: Tree, batch: Batch | None) -> Tree:
             gradient = f.grad(mixture.deployed(y, state.mixture), batch)  # lines 7, 8
-            return trees.descend(y, stride, trees.subtract(gradient, state.control))  # line 9
+            return trees.descend(y, stride, self.corrected(gradient, state.control))  # line 9
 
         y, _ = f.train(step, x, key, self.one_batch, count=count)
         move, weight = trees.subtract(y, x), alpha**2 / gamma  # line 11
@@ -92,22 +92,20 @@ class Scafflix(SkippingMethod, MixtureMethod):
     def update(self, server: ScafflixServer, total: Total) -> ScafflixServer:
         weighed = total.weight > 0  # nobody weighs anything where every alpha is 0
         mean = trees.where(weighed, total.mean, trees.zeros_like(server.params))
-        moved, rounds = trees.add(server.params, mean), server.rounds + 1
+        moved, rounds = trees.add(server.params, mean), server.rounds + weighed.astype(jnp.int32)
         if self.control == "zero":
             return ScafflixServer(moved, server.shift, rounds)
         setup = server.rounds == 0
-        return ScafflixServer(
-            trees.where(setup, server.params, moved), trees.where(setup & weighed, mean, server.shift), rounds
-        )
+        return ScafflixServer(trees.where(setup, server.params, moved), trees.where(setup, mean, server.shift), rounds)
 
     def absorb(self, state: ScafflixState, sent: Tree, f: Objective) -> ScafflixState:
         alpha, gamma, p = state.mixture.alpha, f.own(self.lr), self.probability
-        x = sent[0] if self.control == "gradient" else sent
+        x = sent.params if self.control == "gradient" else sent
         change = trees.scale(p * alpha / gamma, trees.subtract(x, state.sent))
         control = trees.add(state.control, change)  # line 13
         if self.control == "gradient":  # what was sent is the gradient over alpha: take the weighted mean off
-            start = trees.scale(alpha, trees.subtract(state.sent, sent[1]))
-            control = trees.where(f.round == 0, start, control)
+            start = trees.scale(alpha, trees.subtract(state.sent, sent.shift))
+            control = trees.where(sent.rounds == 1, start, control)
         return state._replace(control=control)
 
     def personal(self, server: ScafflixServer, state: ScafflixState) -> Tree:

@@ -43,7 +43,7 @@ class Scaffnew(SkippingMethod, SendsModel):
         gamma = f.own(self.lr)
 
         def step(y: Tree, batch: Batch | None) -> Tree:
-            return descend(y, gamma, subtract(f.grad(y, batch), state.control))  # lines 6, 7
+            return descend(y, gamma, self.corrected(f.grad(y, batch), state.control))  # lines 6, 7
 
         y, steps = f.train(step, x, key, self.one_batch, count=self.steps_until_coin(f))
         weight = 1.0 / gamma if is_vector(self.lr) else 1.0  # line 9

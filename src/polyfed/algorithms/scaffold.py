@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 import jax
+import jax.numpy as jnp
 
 from polyfed.algorithms.contract import Total, Upload, algorithm
 from polyfed.algorithms.shared import checks
 from polyfed.algorithms.shared.local_work import LocalWork
+from polyfed.algorithms.shared.trust import ControlVariates
 from polyfed.core.schedules import at
 from polyfed.core.trees import Tree, add, descend, scale, subtract, zeros_like
 from polyfed.problem.objective import Batch, Objective
@@ -29,7 +31,7 @@ class ScaffoldUpload(NamedTuple):
 
 
 @algorithm("scaffold")
-class Scaffold(LocalWork):
+class Scaffold(ControlVariates, LocalWork):
     """Local SGD without client drift: control variates steer every client towards the common optimum.
 
     Karimireddy et al. 2020, Algorithm 1: lr is eta_l, local_steps K. A client's state is its control variate c_i.
@@ -59,16 +61,20 @@ class Scaffold(LocalWork):
     def local(self, server: ScaffoldServer, c_i: Tree, f: Objective, key: jax.Array) -> tuple[Upload, Tree]:
         x, c = server
         lr = at(self.lr, f.round)
-        correction = subtract(c, c_i)
+        control = subtract(c_i, c)
 
-        def step(y: Tree, batch: Batch | None) -> Tree:
-            return descend(y, lr, add(f.grad(y, batch), correction))  # line 10
+        def step(walked: tuple[Tree, jax.Array], batch: Batch | None) -> tuple[Tree, jax.Array]:
+            y, trust = walked
+            gradient = f.grad(y, batch)
+            share = self.trusted_share(gradient, control)
+            return descend(y, lr, subtract(gradient, scale(share, control))), trust + share  # line 10
 
-        y, steps = f.train(step, x, key, self.work)
+        (y, trust), steps = f.train(step, (x, jnp.zeros(())), key, self.work)
         if self.option == "I":
             c_next = f.grad(x)  # line 12 (i)
         else:
-            c_next = subtract(scale(1.0 / (steps * lr), subtract(x, y)), correction)  # line 12 (ii)
+            walked = scale(1.0 / (steps * lr), subtract(x, y))
+            c_next = add(walked, scale(trust / steps, control))  # line 12 (ii): the mean gradient on the way
         sent = ScaffoldUpload(subtract(y, x), subtract(c_next, c_i))  # line 13
         return Upload(sent, steps=steps), c_next
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tests.algorithms.references.shared import Matrix, Members, batches, clients_of, independent_batch
+from tests.algorithms.references.shared import Matrix, Members, batches, clients_of, independent_batch, trusted_share
 
 
 def fedavg(problem, rounds, lr, steps, batch, weighting, mu=0.0, *, start: Matrix, seed=0) -> Matrix:
@@ -45,9 +45,9 @@ def minibatchsgd(problem, rounds, lr, steps, batch, *, start: Matrix, seed=0) ->
 
 
 def scaffold(
-    problem, rounds, lr, steps, batch, option, members: Members, server_lr=1.0, *, start: Matrix, seed=0
+    problem, rounds, lr, steps, batch, option, members: Members, server_lr=1.0, *, start: Matrix, seed=0, slack=None
 ) -> tuple[Matrix, Matrix, list[Matrix]]:
-    """SCAFFOLD with the cohort of each round given: the model, c, and every c_i."""
+    """SCAFFOLD with the cohort of each round given: the model, c, and every c_i. `slack`: as in `trusted_share`."""
     clients = clients_of(problem)
     x, c = start, np.zeros_like(start)
     c_of = [np.zeros_like(start) for _ in clients]
@@ -55,10 +55,12 @@ def scaffold(
         present = members(r)
         moves, changes = [], []
         for i in present:
-            y = x.copy()
+            y, on_the_way = x.copy(), []
             for rows in batches(problem, seed, r, i, batch, steps):
-                y = y - lr * (clients[i].grad(y, rows) - c_of[i] + c)
-            new = clients[i].grad(x) if option == "I" else c_of[i] - c + (x - y) / (steps * lr)
+                g, h = clients[i].grad(y, rows), c_of[i] - c
+                y = y - lr * (g - (1.0 if slack is None else trusted_share(g, h, slack)) * h)
+                on_the_way.append(g)
+            new = clients[i].grad(x) if option == "I" else np.mean(on_the_way, axis=0)
             moves.append(y - x)
             changes.append(new - c_of[i])
             c_of[i] = new

@@ -68,6 +68,14 @@ def logistic_gradients(problem: pf.Problem, models: Matrix) -> Matrix:
     return np.array(gradients)
 
 
+def trusted_share(g: Matrix, h: Matrix, slack: float) -> float:
+    """How much of a control variate is subtracted: the slack times the multiple of h nearest to g, within [0, 1]."""
+    if not np.any(h):
+        return 0.0
+    (nearest,) = np.linalg.lstsq(np.ravel(h)[:, None], np.ravel(g), rcond=None)[0]
+    return float(min(1.0, max(0.0, slack * nearest)))
+
+
 def batches(
     problem: pf.Problem, seed: int, round: int, client: int, batch: int | None, steps: int
 ) -> Iterator[np.ndarray | None]:

@@ -5,6 +5,7 @@ server.py         a server that keeps the global model, or moves it by an optimi
 mixture.py        the FLIX objective: mixing weights, pure local models, mixtures
 compressed.py     messages that are compressed
 skipping.py       communication with a probability
+trust.py          how far control variates are trusted where clients are sampled
 bonds.py          multipliers and tolerances that hold clients near the global model
 personal_part.py  what a client adds to some of the parameters
 running_mean.py   means over local steps

@@ -14,6 +14,7 @@ from polyfed.algorithms.shared import checks, mixture
 from polyfed.algorithms.shared.local_work import Steps
 from polyfed.algorithms.shared.mixture import MixtureMethod
 from polyfed.algorithms.shared.per_client import resolved
+from polyfed.algorithms.shared.trust import ControlVariates
 from polyfed.core.errors import PolyfedError
 from polyfed.problem.objective import Objective
 from polyfed.problem.problem import Problem
@@ -30,7 +31,7 @@ class Skipping(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SkippingMethod(Steps):
+class SkippingMethod(ControlVariates, Steps):
     """A method whose clients communicate after a step with probability p only."""
 
     lr: float | list[float] | None = None
