@@ -18,7 +18,7 @@ import pytest
 
 import polyfed as pf
 from polyfed.algorithms import REGISTRY, Algorithm
-from tests.conftest import each_method, small_method, unequal_clients
+from tests.conftest import each_method, few, small_method, unequal_clients
 
 RECORD = Path(__file__).with_name("digests.json")
 PLACES = {
@@ -45,6 +45,9 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "plsgd, output III": ("plsgd", {"output": "III"}),
     "scafflix, gradient control": ("scafflix", {"control": "gradient"}),
     "scaffold, option I": ("scaffold", {"option": "I"}),
+    "scafflix, plain": ("scafflix", {"trust": "never"}),
+    "scaffnew, plain": ("scaffnew", {"trust": "never"}),
+    "scaffold, plain": ("scaffold", {"trust": "never"}),
 }
 """Options that lead through other lines of a method."""
 
@@ -94,15 +97,21 @@ def recorded() -> dict[str, Any]:
     return json.loads(RECORD.read_text())
 
 
+@pytest.fixture(scope="module")
+def shared() -> pf.Problem:
+    return problem()
+
+
+@pytest.mark.parametrize("place", few(PLACES, "two devices", "streamed, one device"))
 @pytest.mark.parametrize("label", each_method(methods()))
-def test_a_method_ends_where_it_was_recorded_to_end(recorded: dict[str, Any], label: str) -> None:
-    shared, method = problem(), methods()[label]
-    for place, options in PLACES.items():
-        found, expected = numbers(ending(shared, method, options)), recorded[label]["numbers"]
-        for part in expected:
-            assert len(found[part]) == len(expected[part]), (place, part)
-            for left, right in zip(found[part], expected[part], strict=True):
-                np.testing.assert_allclose(left, right, rtol=1e-12, atol=1e-12 * max(1.0, right[1]), err_msg=place)
+def test_a_method_ends_where_it_was_recorded_to_end(
+    shared: pf.Problem, recorded: dict[str, Any], label: str, place: str
+) -> None:
+    ended, expected = numbers(ending(shared, methods()[label], PLACES[place])), recorded[label]["numbers"]
+    for part in expected:
+        assert len(ended[part]) == len(expected[part]), part
+        for left, right in zip(ended[part], expected[part], strict=True):
+            np.testing.assert_allclose(left, right, rtol=1e-12, atol=1e-12 * max(1.0, right[1]))
 
 
 def main() -> None:

@@ -114,10 +114,31 @@ def test_a_history_and_a_summary_have_the_disparity_of_every_model(problem) -> N
         assert last[f"{model}_test_accuracy_variance"] == pytest.approx(np.var(values))
         assert last[f"{model}_test_accuracy_smallest"] == values[np.argmin(rows)]
         assert last[f"{model}_test_accuracy_largest"] == values[np.argmax(rows)]
-    summary = evaluate.summarize(problem, metrics, result.simulation.server_weights)
+    summary = evaluate.summarize(problem, metrics, "accuracy", result.simulation.server_weights)
     found = summary["models"]["global"]["test"]["accuracy"]
     assert found["jain"] == pytest.approx(fairness.jain(metrics["global"]["test"]["accuracy"]))
     assert summary["attention"] is not None
     assert summary["attention"]["largest_data"] == pytest.approx(17 / 60)
     table = evaluate.client_rows(problem, metrics, None, result.simulation.server_weights)
     assert np.array([row["server_weight"] for row in table], float).sum() == pytest.approx(1)
+
+
+@pytest.mark.parametrize("missing", [[], [(0, 2), (1, 2), (2, 2)], [(0, 2), (1, 4)], [(0, k) for k in range(6)]])
+def test_the_spreads_of_several_runs_are_those_of_each(missing: list[tuple[int, int]]) -> None:
+    values = np.random.default_rng(0).uniform(size=(3, 6))
+    for place in missing:
+        values[place] = np.nan
+    rows = np.array([7, 50, 3, 7, 20, 3])
+    expected = []
+    for own in values:
+        there = ~np.isnan(own)
+        if not there.any():
+            expected.append({"variance": None, "smallest": None, "largest": None})
+            continue
+        own, sizes = own[there], rows[there]
+        extremes = (own[sizes == sizes.min()].mean(), own[sizes == sizes.max()].mean())
+        expected.append(dict(zip(("variance", "smallest", "largest"), (own.var(), *extremes), strict=True)))
+    for found, wanted in zip(fairness.spreads(list(values), [rows] * 3), expected, strict=True):
+        assert found == pytest.approx(wanted)
+    other = fairness.spreads(list(values), [rows, rows[::-1], rows])[1]
+    assert other == fairness.spread(values[1], rows[::-1])

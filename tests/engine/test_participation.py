@@ -10,6 +10,7 @@ import pytest
 import polyfed as pf
 from polyfed.engine.participation import sampling
 from polyfed.engine.simulation import Simulation
+from tests.conftest import few
 
 
 def cohorts(plan, seed: int, rounds: int) -> list[list[int]]:
@@ -52,16 +53,16 @@ def test_a_wrong_participation_is_refused(wrong) -> None:
         sampling(wrong, 10)
 
 
-def test_bits_follow_the_drawn_cohort_sizes(problem) -> None:
+@pytest.mark.parametrize(("devices", "chunk"), few([(1, 2), (2, 1), (2, None)], (2, 1)))
+def test_bits_follow_the_drawn_cohort_sizes(problem, devices: int, chunk: int | None) -> None:
     plan = sampling(pf.Bernoulli(0.4), len(problem))
     took_part = sum(len(members) for members in cohorts(plan, 9, 12))
-    for devices, chunk in ((1, 2), (2, 1), (2, None)):
-        simulation = Simulation(
-            problem, pf.algorithms.FedAvg(), participation=pf.Bernoulli(0.4), seed=9, devices=devices, chunk=chunk
-        )
-        simulation.advance(12)
-        assert simulation.bits_up == took_part * 32 * (simulation.parameters + 1)
-        assert simulation.bits_down == took_part * 32 * simulation.parameters
+    simulation = Simulation(
+        problem, pf.algorithms.FedAvg(), participation=pf.Bernoulli(0.4), seed=9, devices=devices, chunk=chunk
+    )
+    simulation.advance(12)
+    assert simulation.bits_up == took_part * 32 * (simulation.parameters + 1)
+    assert simulation.bits_down == took_part * 32 * simulation.parameters
 
 
 def test_an_empty_cohort_changes_nothing() -> None:

@@ -9,14 +9,16 @@ import numpy as np
 import pytest
 
 import polyfed as pf
-from polyfed.engine.simulate import PlannedRun, simulate_all
+from polyfed.engine.loop import PlannedRun
+from polyfed.engine.simulate import simulate_all
 from polyfed.engine.simulation import Simulation
 from polyfed.engine.sweep import batches
-from tests.conftest import SMALL, unequal_clients
+from tests.conftest import SMALL, few, unequal_clients
 
 A = pf.algorithms
 FEDAVG = A.FedAvg(lr=0.1, local_steps=3, batch=4)
 APFL = A.APFL(lr=0.1, local_steps=3, batch=4)
+SCAFFLIX = A.Scafflix(lr=0.1, p=0.4, plm_epochs=2, plm_batch=4)
 
 
 def table(result: pf.Result) -> np.ndarray:
@@ -33,7 +35,7 @@ def assert_alike(results: list[pf.Result], planned: list[PlannedRun], **options)
         assert result.simulation.counters == expected.simulation.counters
 
 
-@pytest.mark.parametrize("method", [FEDAVG, APFL, A.Scafflix(lr=0.1, p=0.4, plm_epochs=2, plm_batch=4)])
+@pytest.mark.parametrize("method", few([FEDAVG, APFL, SCAFFLIX], APFL), ids=lambda method: method.name)
 def test_candidates_and_seeds_end_as_alone(problem: pf.Problem, method: A.FedAvg | A.APFL | A.Scafflix) -> None:
     planned = [PlannedRun(problem, replace(method, lr=lr), seed) for lr in (0.05, 0.2) for seed in (0, 3)]
     assert len(batches([Simulation(problem, plan.algorithm, seed=plan.seed) for plan in planned])) == 1
@@ -48,7 +50,7 @@ def test_runs_of_other_shapes_go_one_after_another_to_the_same_numbers(problem: 
         PlannedRun(problem, replace(FEDAVG, local_steps=2)),
         PlannedRun(other, FEDAVG),
         PlannedRun(problem, replace(FEDAVG, lr=0.3), finetune=pf.FineTune(2, 0.1, 4)),
-        PlannedRun(problem, APFL),
+        PlannedRun(problem, A.Local(lr=0.1, local_steps=3, batch=4)),
     ]
     options = {"rounds": 3, "dtype": "float64"}
     assert_alike(simulate_all(planned, **options), planned, **options)

@@ -10,7 +10,8 @@ from dataclasses import asdict, dataclass, replace
 import polyfed as pf
 from polyfed.algorithms import APFL, FedAvg
 from polyfed.core.errors import PolyfedError
-from polyfed.engine.simulate import PlannedRun, simulate, simulate_all
+from polyfed.engine.loop import PlannedRun
+from polyfed.engine.simulate import simulate, simulate_all
 
 CLIENTS, ROUNDS, SHORT = 30, 100, 4
 MODELS = {"linear": pf.models.linear(), "MLP [32]": pf.models.mlp([32])}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 OVER_ROUNDS = ("variance", "smallest", "largest")
@@ -35,6 +37,22 @@ def spread(values: np.ndarray, rows: np.ndarray) -> dict[str, float | None]:
             "smallest": float(values[rows == rows.min()].mean()),
             "largest": float(values[rows == rows.max()].mean()),
         }
+
+
+def spreads(values: Sequence[np.ndarray], rows: Sequence[np.ndarray]) -> list[dict[str, float | None]]:
+    """`spread` of each of several runs; at once where the same clients have a value, and as many rows."""
+    stacked = np.stack(values).astype(np.float64)
+    missing = np.isnan(stacked)
+    there = ~missing[0]
+    if not there.any() or (missing != missing[0]).any() or not all(np.array_equal(rows[0], own) for own in rows[1:]):
+        return [spread(*run) for run in zip(values, rows, strict=True)]
+    stacked, sizes = stacked[:, there], rows[0][there]
+    extremes = (np.ascontiguousarray(stacked[:, sizes == size]) for size in (sizes.min(), sizes.max()))
+    with np.errstate(over="ignore", invalid="ignore"):
+        variance = np.ascontiguousarray(stacked).var(axis=1)
+        smallest, largest = (those.mean(axis=1) for those in extremes)
+    numbers = zip(variance.tolist(), smallest.tolist(), largest.tolist(), strict=True)
+    return [dict(zip(OVER_ROUNDS, own, strict=True)) for own in numbers]
 
 
 def gini(values: np.ndarray) -> float:

@@ -42,6 +42,8 @@ class Metrics(NamedTuple):
     loss: jax.Array
     metric: jax.Array
     ridge: jax.Array
+    weighted: jax.Array | None = None
+    """The mean loss with class weights, where the problem has any: with the ridge, the objective."""
 
 
 @dataclass(frozen=True)
@@ -69,23 +71,29 @@ class Measure:
     ) -> dict[str, dict[str, Metrics]]:
         """{model: {split: metrics of this device's clients}}; `rate` is the stepsize of fine-tuning."""
 
-        rows, round = data, self.round
-        if self.on_test:
-            rows = data._replace(train=splits["test"], blocks=None, validation=None)
-            round = replace(round, longest=round.longest._replace(train=round.longest.test), shortest=0)
+        round, rows = self.adapting(data, splits)
 
         def one(client: jax.Array, state: State) -> dict[str, dict[str, Metrics]]:
             return {
                 name: {split: self.of(params, split, shard, client) for split, shard in splits.items()}
-                for name, params in self._models(round, method, server, state, client, rows, rate).items()
+                for name, params in self.models(round, method, server, state, client, rows, rate).items()
             }
 
         work = sum((shard.sizes for shard in splits.values()), jnp.zeros((), jnp.int32))
         return over_clients(one, clients, self.chunk, states, work)
 
-    def _models(
+    def adapting(self, data: Data, splits: dict[str, Shard]) -> tuple[Round, Data]:
+        """The round and the data that models are adapted and fine-tuned with."""
+        if not self.on_test:
+            return self.round, data
+        longest = self.round.longest._replace(train=self.round.longest.test)
+        rows = data._replace(train=splits["test"], blocks=None, validation=None)
+        return replace(self.round, longest=longest, shortest=0), rows
+
+    def models(
         self, round: Round, method: Algorithm, server: Server, state: State, client: jax.Array, data: Data, rate: Any
     ) -> dict[str, Tree]:
+        """The models of a client that are measured, by name; `round` and `data` are those of `adapting`."""
         shared = global_model(server)
         if self.finetune is not None:
             return {"finetuned": self._tuned(round, shared, client, data, rate)}
@@ -111,20 +119,24 @@ class Measure:
         block = eval_block(self.longest[split])
         real = jnp.result_type(float)
 
-        def body(index: jax.Array, sums: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        def body(index: jax.Array, sums: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
             positions = index * block + jnp.arange(block)
             inside = positions < size
             batch = Batch(start + jnp.where(inside, positions, size - 1), inside.astype(real))
             outputs, targets = problem.predict(params, shard.examples, batch)
             loss, metric = problem.loss.value(outputs, targets), problem.loss.metric(outputs, targets)
-            return (
-                sums[0] + jnp.sum(jnp.where(inside, loss, 0)),
-                sums[1] + jnp.sum(jnp.where(inside, metric, 0), dtype=real),
+            values = [loss, metric]
+            if problem.class_weight is not None:
+                values.append(problem.row_loss(outputs, targets))
+            return tuple(
+                total + jnp.sum(jnp.where(inside, value, 0), dtype=real)
+                for total, value in zip(sums, values, strict=True)
             )
 
-        zero = jnp.zeros((), real)
-        loss, metric = lax.fori_loop(0, (size + block - 1) // block, body, (zero, zero))
-        return Metrics(loss / size, metric / size, jnp.broadcast_to(problem.ridge(params), ()))
+        zeros = (jnp.zeros((), real),) * (2 if problem.class_weight is None else 3)
+        loss, metric, *weighted = lax.fori_loop(0, (size + block - 1) // block, body, zeros)
+        ridge = jnp.broadcast_to(problem.ridge(params), ())
+        return Metrics(loss / size, metric / size, ridge, *(total / size for total in weighted))
 
 
 def deployed(round: Round, method: Algorithm, server: Server, state: State, client: jax.Array, data: Data) -> Tree:

@@ -36,6 +36,7 @@ from polyfed.engine.participation import Sampling
 from polyfed.engine.privacy.mechanism import Privacy
 from polyfed.engine.round import lending as store
 from polyfed.engine.round.chunks import over_clients
+from polyfed.engine.round.on_devices import Stretch
 from polyfed.engine.round.records import Carry, Data, Longest, Shard, Slots, Sums
 from polyfed.engine.round.round import Round
 from polyfed.problem.objective import BLOCK, Examples
@@ -123,7 +124,7 @@ class Programs:
 
         arguments = (self.placed_method, carry, self.data, np.int32(first), np.int32(count))
         specs = (SAME, CARRY, laid_out(self.data), SAME, SAME)
-        return self.compiled(("advance", self.round), self.round.stretch, specs, CARRY, arguments, donate=(1,))(
+        return self.compiled(("advance", self.round), Stretch(self.round), specs, CARRY, arguments, donate=(1,))(
             *arguments
         )
 
@@ -271,7 +272,10 @@ class Programs:
 
     def everywhere(self, tree: Any) -> Any:
         """A copy on every device. The copy matters: compiled rounds write over the arrays that they are given."""
-        return jax.tree.map(lambda leaf: self.layout.placed(np.array(leaf), SAME), tree)
+        copies = jax.tree.map(np.array, tree)
+        if self.layout.hosts == 1:
+            return self.layout.placed(copies, SAME)  # in one call: small arrays cost little but calls
+        return jax.tree.map(lambda leaf: self.layout.placed(leaf, SAME), copies)
 
     def placed(self, leaf: np.ndarray) -> jax.Array:
         """An array with an entry per client, of which this process gives its own, on the devices in equal parts."""
@@ -350,7 +354,9 @@ def resident(problem: Problem, layout: Layout, seed: int, in_blocks: bool) -> tu
         if (key, "blocks") not in problem.placed:
             problem.placed[key, "blocks"] = _blocks(problem, layout)
         blocks = problem.placed[key, "blocks"]
-    ids, number = layout.placed(problem.client_ids, SAME), layout.placed(np.uint32(seed), SAME)
+    if (key, "ids") not in problem.placed:
+        problem.placed[key, "ids"] = layout.placed(problem.client_ids, SAME)
+    ids, number = problem.placed[key, "ids"], layout.placed(np.uint32(seed), SAME)
     return Data(splits["train"], ids, number, blocks, splits.get("validation")), splits
 
 

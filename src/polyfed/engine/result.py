@@ -5,10 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from polyfed.engine.judge import judge
 from polyfed.engine.measure import FineTune
 from polyfed.engine.simulation import Metrics, Simulation
+from polyfed.problem.metrics import Metric, metrics_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import pandas as pd
 
     from polyfed.algorithms.contract import Algorithm, State
@@ -76,8 +80,13 @@ class Result:
             found |= self.simulation.measure(finetune)
         return found
 
-    def evaluate(self, split: str = "test", finetune: FineTune | None = None) -> pd.DataFrame:
-        """A row per evaluated client, absent ones included: loss and accuracy (or error) of each model on a split."""
+    def evaluate(
+        self, split: str = "test", finetune: FineTune | None = None, metrics: Sequence[str | Metric] = ()
+    ) -> pd.DataFrame:
+        """A row per evaluated client, absent ones included: each model's loss and the loss's own metric on a split.
+
+        And these `metrics`, by name or made by `pf.metrics.custom`: of each model and of the "constant" predictor.
+        """
         import pandas as pd
 
         from polyfed.core.errors import PolyfedError
@@ -91,4 +100,25 @@ class Result:
             for metric, values in splits[split].items():
                 if metric != "ridge":
                     columns[f"{model}_{metric}"] = values
+        if metrics:
+            for model, by_name in judge(self.simulation, metrics, split, finetune, pooled=False).values.items():
+                columns |= {f"{model}_{metric}": values for metric, values in by_name.items()}
         return pd.DataFrame(columns)
+
+    def aggregate(
+        self, split: str = "test", finetune: FineTune | None = None, metrics: Sequence[str | Metric] | None = None
+    ) -> pd.DataFrame:
+        """Metrics over the evaluated clients, by default all that fit: a row per model and metric.
+
+        Columns: `model`, `metric`, `mean` and `size_weighted_mean` over the clients that have it, `pooled` over the
+        rows of all of them, and `undefined`, the names of the clients that have none.
+        """
+        import pandas as pd
+
+        chosen = metrics_of(self.problem) if metrics is None else metrics
+        rows = [
+            {"model": model, "metric": name, **vars(found)}
+            for model, by_name in judge(self.simulation, chosen, split, finetune).aggregates.items()
+            for name, found in by_name.items()
+        ]
+        return pd.DataFrame(rows)

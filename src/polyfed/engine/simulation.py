@@ -14,6 +14,7 @@ import numpy as np
 
 from polyfed.algorithms.contract import Algorithm, Server, State, global_model
 from polyfed.algorithms.shared.local_work import work_of
+from polyfed.algorithms.shared.trust import decided
 from polyfed.core import randomness, trees
 from polyfed.core.errors import PolyfedError
 from polyfed.core.precision import Compute, narrow_type
@@ -29,6 +30,7 @@ from polyfed.engine.privacy.accounting import Accountant
 from polyfed.engine.privacy.mechanism import Privacy
 from polyfed.engine.programs import Programs, resident, shapes_of
 from polyfed.engine.round.records import Data, wire_bits
+from polyfed.engine.scores import ScoredClients, scored_clients
 from polyfed.engine.states.feed import Feed, single_client
 from polyfed.engine.states.in_waves import Store, Streamed, choose
 from polyfed.engine.states.on_devices import Counts, Residence, Resident
@@ -36,6 +38,8 @@ from polyfed.problem.problem import DType, Init, Problem, precision
 
 Metrics = dict[str, dict[str, dict[str, np.ndarray]]]
 """{model: {split: {metric: one value per client}}}"""
+
+BALANCED = "class_weight = 'balanced' follows from all clients' labels, which privacy does not cover; give numbers"
 
 COUNTERS = ("round", "iterations", "bits_up", "bits_down", "empty_rounds")
 
@@ -84,9 +88,13 @@ class Simulation:
         method.check()
         if privacy is not None:
             privacy.check()
+            if problem.balanced:
+                raise PolyfedError(BALANCED)
             method = private.resolved(method, problem)
         elif method.resolve is not None:
             method = method.resolve(problem)
+        self.sampling = sampling(participation, len(problem))
+        method = decided(method, sampled=not self.sampling.full)
         _check_lengths(method, len(problem))
         if adapt_on_test and not np.all(problem.federation.test.sizes):
             raise PolyfedError("adapt_on_test needs test rows of every client, and some have none")
@@ -94,7 +102,6 @@ class Simulation:
         self.dtype: DType = dtype
         narrow = narrow_type(compute, dtype)
         self.compute: Compute = narrow or dtype
-        self.sampling = sampling(participation, len(problem))
         self.privacy = privacy
         self.accountant = None if privacy is None else Accountant(privacy, self.sampling)
         self.layout = layout(len(problem), devices)
@@ -168,6 +175,28 @@ class Simulation:
                 found = self._residence.measure(self.evaluated, finetune, self.adapt_on_test)
             self.remember(as_metrics(found, self.problem, len(self.evaluated)), finetune)
         return dict(self._measured[1][finetune])  # where clients deploy the global model, both are the same object
+
+    def scores(
+        self,
+        split: str = "test",
+        finetune: FineTune | None = None,
+        *,
+        constant: bool = False,
+        like: Simulation | None = None,
+    ) -> Iterator[ScoredClients]:
+        """The scores that the evaluated clients' models give to their rows of a split, in blocks of clients.
+
+        They are those of the models that `measure` measures: "personal" and "global", or "finetuned"; with `constant`,
+        also those of the constant predictor. Clients of like sizes come together, so a block's clients are in ascending
+        order, and the blocks need not be. A block takes a bounded memory, whatever the population.
+        `like`: another split of the same rows, whose compiled program then serves this one, too.
+        """
+        return scored_clients(self, split, finetune, constant, like)
+
+    @property
+    def residence(self) -> Residence:
+        """Where the states are."""
+        return self._residence
 
     def remember(self, metrics: Metrics, finetune: FineTune | None = None) -> None:
         """Take note of what was measured of this round."""
@@ -338,6 +367,7 @@ def as_metrics(found: Any, problem: Problem, count: int) -> Metrics:
                 problem.loss.metric_name: values.metric[:count],
                 "ridge": values.ridge[:count],
             }
+            | ({} if values.weighted is None else {"weighted_loss": values.weighted[:count]})
             for split, values in splits.items()
         }
         for model, splits in found.items()

@@ -24,8 +24,9 @@ from polyfed.core.errors import PolyfedError
 from polyfed.core.trees import Tree
 from polyfed.engine.devices.layout import AXIS, CHUNK_NUMBERS, SAME, Layout
 from polyfed.engine.devices.unequal_steps import best_chunk
-from polyfed.engine.measure import FineTune, Measure
+from polyfed.engine.measure import EVAL_BLOCK, FineTune, Measure
 from polyfed.engine.programs import shapes_of
+from polyfed.engine.round.on_devices import Stretch
 from polyfed.engine.round.records import Carry, Data, Longest, Shard
 from polyfed.engine.simulation import Metrics, Simulation, as_metrics
 from polyfed.engine.states.on_devices import Counts
@@ -39,6 +40,8 @@ CPU_CLIENTS, ACCELERATOR_CLIENTS = 16, 128
 unlike sizes wait for each other."""
 EQUAL_CLIENTS = 120
 """The same on a CPU where all take as many steps, so that nobody waits; an accelerator then takes all."""
+FEWEST_ROWS = 32
+"""The fewest rows of a client that an evaluation takes at a time on a CPU."""
 MOST = 32
 """The most runs that go together: their data is in memory at once."""
 ROUNDING = 1.1
@@ -88,7 +91,7 @@ class Sweep:
             arguments = (self._method, self._carry, self._data, np.int32(self._done), np.int32(rounds))
             axes, specs = (0, 0, self._data_axes, None, None), (P(), CARRY, P(), P(), P())
             name = ("advance", self.round)
-            self._carry = self._run(name, self.round.stretch, axes, specs, CARRY, arguments, donate=(1,))
+            self._carry = self._run(name, Stretch(self.round), axes, specs, CARRY, arguments, donate=(1,))
             tallies = jax.device_get(self._carry.tally)
             compiling = self.first.programs.compile_seconds - spent
             seconds = (time.perf_counter() - begun - compiling) / len(self.simulations)
@@ -110,7 +113,8 @@ class Sweep:
                 rates = jnp.asarray([other.lr for other in finetune], jnp.result_type(float))
             programs, carry = self.first.programs, self._carry
             bounds = self.round.longest._asdict()
-            longest = {name: min(programs.measured_rows, bounds[name]) for name in self._splits}
+            rows = min(programs.measured_rows, self._measured_rows())
+            longest = {name: min(rows, bounds[name]) for name in self._splits}
             chunk = max(1, programs.measure_chunk // len(self.simulations))
             measure = Measure(self.round, chunk, longest, tune, adapt_on_test)
             arguments = (self._method, carry.server, self._everyone, carry.clients, self._data, self._splits, rates)
@@ -152,6 +156,15 @@ class Sweep:
             together = CPU_CLIENTS if cpu else ACCELERATOR_CLIENTS
         most = max(1, min(programs.round.chunk, together // runs))
         return most if programs.steps is None else best_chunk(programs.steps, most, programs.fixed / runs)
+
+    def _measured_rows(self) -> int:
+        """The rows of a client that are measured at a time.
+
+        Runs fill a CPU with few rows, and short blocks leave fewer places of small clients empty.
+        """
+        if self.first.layout.device.platform != "cpu":
+            return EVAL_BLOCK
+        return max(FEWEST_ROWS, EVAL_BLOCK // len(self.simulations))
 
     def _run(
         self, name: Any, function: Any, axes: Any, specs: Any, out: Any, arguments: Any, donate: tuple[int, ...] = ()
@@ -245,6 +258,7 @@ def _shape(simulation: Simulation) -> Hashable:
 def _facts(simulation: Simulation) -> dict[str, Hashable]:
     """What is not a number, and must be the same in all runs of a sweep."""
     problem = simulation.problem
+    weights = None if problem.class_weight is None else tuple(problem.class_weight.tolist())
     return {
         "method": shapes_of(simulation.programs.method),
         "participation": simulation.sampling,
@@ -252,7 +266,7 @@ def _facts(simulation: Simulation) -> dict[str, Hashable]:
         "dtype": simulation.dtype,
         "compute": simulation.compute,
         "privacy": simulation.privacy,
-        "model": (problem.model_fingerprint, problem.loss.name, problem.l2, *shapes_of(simulation.start)),
+        "model": (problem.model_fingerprint, problem.loss.name, problem.l2, weights, *shapes_of(simulation.start)),
         "splits": tuple(simulation.programs.splits),
         "clients": len(problem),
         "rows": (problem.federation.feature_shape, str(problem.federation.like.x.dtype)),

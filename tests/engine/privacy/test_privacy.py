@@ -25,10 +25,10 @@ from polyfed.engine.privacy.accounting import Accountant
 from polyfed.engine.simulation import Simulation
 from polyfed.report import comparison_table, write_report
 from polyfed.report.methods import group
-from polyfed.report.sections import methods_table
+from polyfed.report.sections import cost_table
 from polyfed.studies.config import algorithm_from, make_config
 from polyfed.studies.experiment import Options, run
-from tests.conftest import SMALL, each_method, known, unequal_clients
+from tests.conftest import SMALL, each_method, few, known, unequal_clients
 
 dp_accounting = pytest.importorskip("dp_accounting", reason="needs dp-accounting: pip install 'polyfed[privacy]'")
 FEDAVG = algorithms.FedAvg(lr=0.5, local_steps=2, batch=4, weighting="uniform")
@@ -77,7 +77,7 @@ def test_one_client_more_moves_the_sum_by_the_clip_at_most() -> None:
         assert np.linalg.norm(released(sent) - without) <= 0.7 * (1 + 1e-4)
 
 
-@pytest.mark.parametrize("method", [FEDAVG, SCAFFNEW], ids=["fedavg", "scaffnew"])
+@pytest.mark.parametrize("method", few([FEDAVG, SCAFFNEW], FEDAVG), ids=["fedavg", "scaffnew"])
 def test_another_client_in_ones_place_moves_the_model_by_twice_the_clip_over_the_clients(problem, method) -> None:
     clients = unequal_clients()
     x, y = clients["site-1"]["train"]
@@ -112,7 +112,9 @@ def test_noise_on_the_sum_is_clip_times_noise_wherever_states_and_devices_are() 
     np.testing.assert_array_equal(flat(other), flat(found))
 
 
-@pytest.mark.parametrize(("method", "participation"), [(FEDAVG, 4), (L2GD, 1.0)], ids=["fedavg", "l2gd"])
+@pytest.mark.parametrize(
+    ("method", "participation"), few([(FEDAVG, 4), (L2GD, 1.0)], (FEDAVG, 4)), ids=["fedavg", "l2gd"]
+)
 def test_without_a_bound_and_without_noise_a_run_is_the_plain_one(problem, method, participation) -> None:
     none = pf.Privacy(clip=float("inf"), noise=0.0)
     plain = advanced(problem, method, 3, participation=participation)
@@ -203,7 +205,7 @@ def test_a_run_tells_the_privacy_that_it_spent(tmp_path) -> None:
     assert any("epsilon" in str(column.header) for column in terminal_table(table, 120).columns)
     page = write_report([record], tmp_path / "report.html", title="private").read_text()
     assert f"epsilon = {expected:.2f} at delta = 0.01 (add or remove one client)" in page
-    shown = methods_table(group([record]))
+    shown = cost_table(group([record]))
     heads = re.findall(r'<th scope="col">(.*?)</th>', shown)
     cells = ["", *re.findall(r"<td[^>]*>(.*?)</td>", shown)]  # the first column is the method's
     assert len(heads) == len(cells)

@@ -1,4 +1,4 @@
-"""How many clients run side by side: what a model makes of its rows counts."""
+"""How many clients run side by side: what a model makes of its rows counts; and clients in a sweep."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy as np
 
 import polyfed as pf
 from polyfed.engine.devices.layout import BATCH_BYTES, EVAL_BYTES, chunk_size, made_bytes
+from polyfed.engine.round.chunks import of_each
 from polyfed.engine.simulation import Simulation
 from polyfed.problem import objective
 from polyfed.problem.objective import Objective
@@ -127,3 +128,28 @@ def test_rows_that_were_copied_together_are_the_same_rows(problem, monkeypatch) 
     for a, b in zip(ours, run(), strict=True):
         np.testing.assert_array_equal(a, b)
     assert copies[-1][0] is None
+
+
+def test_runs_go_inside_the_clients_and_each_gets_its_own() -> None:
+    rng = np.random.default_rng(0)
+    rows, weights, offsets = (jnp.asarray(rng.normal(size=shape)) for shape in ((3, 4, 5), (2, 5, 6), (2, 3)))
+    rates = jnp.array([0.5, 2.0])
+
+    def work(w: jax.Array, rate: jax.Array, x: jax.Array, offset: jax.Array) -> dict[str, jax.Array]:
+        return {"product": rate * (x @ w) + offset, "rows": x.sum()}
+
+    def of_run(w: jax.Array, rate: jax.Array, offsets: jax.Array) -> dict[str, jax.Array]:
+        return of_each(work, (w, rate), (rows, offsets))
+
+    results = jax.vmap(of_run)(weights, rates, offsets)
+    for run in range(2):
+        for client in range(3):
+            wanted = rates[run] * (rows[client] @ weights[run]) + offsets[run, client]
+            np.testing.assert_allclose(results["product"][run, client], wanted, rtol=1e-5)
+            np.testing.assert_allclose(results["rows"][run, client], rows[client].sum(), rtol=1e-5)
+    [product] = [
+        line
+        for line in str(jax.make_jaxpr(jax.vmap(of_run))(weights, rates, offsets)).splitlines()
+        if "dot_general" in line
+    ]
+    assert "[3,4,2,6]" in product  # a product for each client, of all runs

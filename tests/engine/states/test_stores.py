@@ -39,7 +39,7 @@ def small_waves(monkeypatch) -> None:
 @pytest.mark.parametrize(
     ("name", "participation"),
     [
-        ("no state", pf.Bernoulli(0.5)),
+        pytest.param("no state", pf.Bernoulli(0.5), marks=pytest.mark.full),
         ("prepared", 3),
         pytest.param("absorbing", pf.Bernoulli(0.5), marks=pytest.mark.full),
         pytest.param("prepared", 1.0, marks=pytest.mark.full),

@@ -113,8 +113,11 @@ class Layout:
                 real.append((np.arange(step) < len(part)).reshape(self.host_devices, slots))
             yield np.concatenate(filled), np.concatenate(real)
 
-    def placed(self, part: Any, spec: PartitionSpec) -> jax.Array:
-        """An array on all devices, of which this process gives its part: `BY_CLIENT`, `BY_HOST` or `SAME`."""
+    def placed(self, part: Any, spec: PartitionSpec) -> Any:
+        """An array on all devices, of which this process gives its part: `BY_CLIENT`, `BY_HOST` or `SAME`.
+
+        Where there is one host, several arrays may go in one call, as a tree.
+        """
         mine = jax.device_put(part, NamedSharding(self.mesh.local_mesh, spec))
         if self.hosts == 1:
             return mine

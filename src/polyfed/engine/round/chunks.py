@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.custom_batching import custom_vmap
 
 from polyfed.algorithms.contract import State
 from polyfed.core.trees import Tree
@@ -78,6 +79,33 @@ def over_clients(
         return piece.put(found, jax.vmap(function)(piece.of(clients), piece.of(states)))
 
     return lax.fori_loop(0, -(-count // chunk), body, blank)
+
+
+def of_each(function: Callable[..., Any], shared: tuple[Any, ...], own: tuple[Any, ...]) -> Any:
+    """`function(*shared, *own)` of every client of a chunk side by side; arrays of `own` have an entry for each.
+
+    Where this is mapped over the runs of a sweep, clients stay the outer axis. Runs that share a client's rows then
+    lie next to each other, and their products with these rows are one.
+    """
+    leaves, structure = jax.tree.flatten((shared, own))
+    by_client = [None] * len(jax.tree.leaves(shared)) + [0] * len(jax.tree.leaves(own))
+
+    def one(*leaves: jax.Array) -> Any:
+        shared, own = jax.tree.unflatten(structure, leaves)
+        return function(*shared, *own)
+
+    @custom_vmap
+    def everyone(*leaves: jax.Array) -> Any:
+        return jax.vmap(one, in_axes=by_client)(*leaves)
+
+    @everyone.def_vmap
+    def _(_: int, mapped: Sequence[bool], *leaves: jax.Array) -> tuple[Any, Any]:
+        runs = [0 if is_mapped else None for is_mapped in mapped]
+        clients = [place if place is None else int(m) for place, m in zip(by_client, mapped, strict=True)]
+        results = jax.vmap(jax.vmap(one, in_axes=runs), in_axes=clients, out_axes=1)(*leaves)
+        return results, jax.tree.map(lambda _: True, results)
+
+    return everyone(*leaves)
 
 
 def keep(mask: jax.Array, leaf: jax.Array) -> jax.Array:

@@ -7,7 +7,7 @@ time, and keeps only the sum of their uploads; one `psum` adds the devices up.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,13 +19,11 @@ from polyfed.core import randomness, trees
 from polyfed.core.precision import Narrow
 from polyfed.core.randomness import Purpose
 from polyfed.core.trees import Tree
-from polyfed.engine.devices.layout import AXIS, DEVICES, HOSTS, Layout
+from polyfed.engine.devices.layout import AXIS, HOSTS, Layout
 from polyfed.engine.participation import Sampling
 from polyfed.engine.privacy.mechanism import Privacy
-from polyfed.engine.round import lending
-from polyfed.engine.round.chunks import Chunk, add_up, keep, over_clients, select
-from polyfed.engine.round.order import in_order
-from polyfed.engine.round.records import Carry, Contribution, Data, Longest, Shard, Slots, Sums, Tally, contribution
+from polyfed.engine.round.chunks import Chunk, add_up, keep, of_each, over_clients, select
+from polyfed.engine.round.records import Contribution, Data, Longest, Shard, Slots, Sums, contribution
 from polyfed.problem.objective import Examples, Objective
 from polyfed.problem.problem import Problem
 
@@ -69,16 +67,6 @@ class Round:
             return -(-self.sampling.capacity // self.layout.devices)
         return -(-min(self.sampling.capacity, self.layout.host_clients) // self.layout.host_devices)
 
-    def stretch(self, method: Algorithm, carry: Carry, data: Data, first: jax.Array, count: jax.Array) -> Carry:
-        """Run `count` rounds from round `first` on, inside the devices' `shard_map`."""
-        begun = carry._replace(excluded=jnp.zeros_like(carry.excluded), tally=Tally.zero(self.layout.population))
-        ended = lax.fori_loop(first, first + count, lambda number, c: self(method, c, data, number), begun)
-        return ended._replace(excluded=carry.excluded + lax.psum(ended.excluded, AXIS), tally=ended.tally.everywhere())
-
-    def __call__(self, method: Algorithm, carry: Carry, data: Data, number: jax.Array) -> Carry:
-        """Run round `number`, every client's state being on the devices."""
-        return in_order(OnDevices(self, method, carry, data, number))
-
     def no_uploads(self, method: Algorithm, server: Server, data: Data, state: State) -> Sums:
         """The sum of no uploads, in the shape of a client's."""
 
@@ -106,9 +94,11 @@ class Round:
         broadcast = method.broadcast(server)
         count = len(clients)
 
-        def work(client: jax.Array, state: State, block: Examples | None) -> tuple[Contribution, State]:
-            upload, state = self.one_client(method, broadcast, data, number, client, state, block)
+        def work(*given: Any) -> tuple[Contribution, State]:
+            upload, state = self.one_client(*given)
             return contribution(upload), state
+
+        shared = (method, broadcast, data._replace(blocks=None), number)
 
         sorts = self.uneven and self.in_place and self.chunk < count
         order = jnp.argsort(-data.train.sizes[clients]) if sorts else None
@@ -118,7 +108,7 @@ class Round:
             chunk = Chunk(index, count, self.chunk, order)
             mine = chunk.of(taken) & chunk.fresh
             old, rows = chunk.of(states), chunk.of(data.blocks)
-            sent, new = jax.vmap(work)(chunk.of(clients), old, rows)
+            sent, new = of_each(work, shared, (chunk.of(clients), old, rows))
             fine = mine & jax.vmap(trees.finite)((sent.values, sent.weight, new))
             done = Slots(fine, sent.silent, sent.bits, sent.emphasis)
             return (
@@ -313,97 +303,3 @@ class Round:
             return -(-len(taken) // self.chunk)
         last = jnp.max(jnp.where(taken, jnp.arange(len(taken)) + 1, 0))
         return (last + self.chunk - 1) // self.chunk
-
-
-class Seats(NamedTuple):
-    """Who takes part: this device's clients, those of all devices of its host, and which slots are taken anywhere."""
-
-    clients: jax.Array
-    taken: jax.Array
-    host_clients: jax.Array
-    host_taken: jax.Array
-    all_taken: jax.Array
-
-
-class Worked(NamedTuple):
-    """After the local work of a device's clients."""
-
-    sums: Sums
-    states: State
-    slots: Slots
-
-
-class Updated(NamedTuple):
-    """After the server's step."""
-
-    server: Server
-    states: State
-    slots: Slots
-    uploads: jax.Array
-    steps: jax.Array
-    emphasis: jax.Array
-    catching_up: jax.Array
-    """participants that had not been there in the round before, where that matters"""
-
-
-@dataclass(frozen=True)
-class OnDevices:
-    """The parts of a round whose clients' states are on the devices."""
-
-    round: Round
-    method: Algorithm
-    carry: Carry
-    data: Data
-    number: jax.Array
-
-    @property
-    def absorbs(self) -> bool:
-        return self.method.absorb is not None
-
-    def cohort(self) -> Seats:
-        round, device = self.round, lax.axis_index(DEVICES)
-        everyone, all_taken = round.cohort(self.data, self.number)
-        host_clients, host_taken = round.of_host(everyone), round.of_host(all_taken)
-        return Seats(host_clients[device], host_taken[device], host_clients, host_taken, all_taken)
-
-    def local(self, seats: Seats) -> Worked:
-        round, carry = self.round, self.carry
-        lent = carry.clients if round.in_place else lending.take(carry.clients, seats.host_clients, seats.host_taken)
-        sums = round.no_uploads(self.method, carry.server, self.data, jax.tree.map(lambda leaf: leaf[0], lent))
-        work = (self.method, carry.server, self.data, self.number, seats.clients, seats.taken, lent, sums)
-        return Worked(*round.local(*work))
-
-    def update(self, seats: Seats, worked: Worked) -> Updated:
-        moment = (self.data.seed, self.number)
-        server, uploads, steps, emphasis = self.round.update(self.method, self.carry.server, worked.sums, moment)
-        nobody = jnp.zeros((), jnp.int32)
-        return Updated(server, worked.states, worked.slots, uploads, steps, emphasis, nobody)
-
-    def absorb(self, seats: Seats, updated: Updated) -> Updated:
-        round, slots = self.round, updated.slots
-        work = (self.data, self.number, seats.clients, slots.good, updated.states)
-        return updated._replace(
-            catching_up=round.catching_up(self.data, self.number, seats.clients, seats.taken & ~slots.silent),
-            states=round.absorb(self.method, updated.server, *work),
-        )
-
-    def close(self, seats: Seats, updated: Updated) -> Carry:
-        round, carry, slots = self.round, self.carry, updated.slots
-        tally, sent = carry.tally, seats.taken & ~slots.silent
-        shares = keep(slots.good, slots.emphasis) / jnp.where(updated.emphasis > 0, updated.emphasis, 1)
-        states = updated.states
-        if not round.in_place:
-            states = lending.put(carry.clients, seats.host_clients, seats.host_taken, states)
-        return Carry(
-            updated.server,
-            states,
-            round.counted(carry.excluded, seats.clients, (seats.taken & ~slots.good).astype(jnp.int32)),
-            Tally(
-                tally.participants + jnp.sum(sent, dtype=jnp.int32),
-                tally.catching_up + updated.catching_up,
-                tally.iterations + updated.steps,
-                tally.bits.plus(slots.bits),
-                tally.empty + ((updated.uploads == 0) & jnp.any(seats.all_taken)),
-                round.counted(tally.shares, seats.clients, shares),
-            ),
-        )

@@ -101,6 +101,13 @@ class Streamed:
 
         return self._joined(clients, found, "all")
 
+    def over(
+        self, clients: np.ndarray, function: Callable[[Fed, State], Tree], most: int
+    ) -> Iterator[tuple[np.ndarray, Tree]]:
+        for some, real, values in self._over(clients, function, "all", most):
+            fetched = self.programs.fetched(values)
+            yield some[real], jax.tree.map(lambda leaf, real=real: leaf[real.reshape(-1)], fetched)
+
     def own_share(self, clients: np.ndarray) -> np.ndarray:
         return self._joined(clients, lambda fed, states: self.programs.own_share(fed.clients, states), "none")
 
@@ -182,14 +189,14 @@ class Streamed:
         return int(np.sum(~np.isin(clients, before[taken])))
 
     def _over(
-        self, clients: np.ndarray, function: Callable[[Fed, State], Any], rows: Reads
+        self, clients: np.ndarray, function: Callable[[Fed, State], Any], rows: Reads, most: int | None = None
     ) -> Iterator[tuple[np.ndarray, np.ndarray, Any]]:
-        """`function(rows, states)` of these clients, in blocks; `rows` are those that it reads.
+        """`function(rows, states)` of these clients, in blocks (of `most` a device); `rows` are those that it reads.
 
         With it come the (devices, slots) clients that it is of, and which of them do not only fill up the devices.
         """
         reads = rows != "none" or self.programs.method.prepare is not None
-        parts = list(self.layout.at_home(clients, self._block))
+        parts = list(self.layout.at_home(clients, self._block if most is None else min(most, self._block)))
         for after, (some, real) in enumerate(parts, start=1):
             mine = self.layout.own(some)
             fed = self.feed.of(mine, rows == "all") if reads else self.feed.without_rows(mine)

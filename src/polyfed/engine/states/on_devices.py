@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
@@ -17,6 +17,7 @@ from polyfed.engine.checkpoint.checkpoint import Snapshot
 from polyfed.engine.measure import FineTune
 from polyfed.engine.programs import Programs
 from polyfed.engine.round.records import Carry, Tally
+from polyfed.engine.states.feed import Fed
 from polyfed.problem.problem import precision
 
 SENT_BYTES = 64 << 20
@@ -65,6 +66,15 @@ class Residence(Protocol):
 
     def measure(self, clients: np.ndarray, finetune: FineTune | None, on_test: bool) -> Any:
         """{model: {split: metrics, an entry for each of these clients}}."""
+
+    def over(
+        self, clients: np.ndarray, function: Callable[[Fed, State], Tree], most: int
+    ) -> Iterator[tuple[np.ndarray, Tree]]:
+        """`function(rows of all splits, states)` of these clients, at most so many on a device at a time.
+
+        Each block says whose it is: clients in ascending order, and an entry per client on each array.
+        """
+        ...
 
     def own_share(self, clients: np.ndarray) -> np.ndarray: ...
 
@@ -157,6 +167,15 @@ class Resident:
         here, states, real = self._of(clients)
         return self._fetched(self.programs.measure(self._carry.server, here, states, finetune, on_test), real)
 
+    def over(
+        self, clients: np.ndarray, function: Callable[[Fed, State], Tree], most: int
+    ) -> Iterator[tuple[np.ndarray, Tree]]:
+        for slots, real in self.layout.at_home(clients, most):
+            here = self.programs.placed(self.layout.own(slots).reshape(-1))
+            fed = Fed(here, self.programs.data, self.programs.splits)
+            values = function(fed, self.programs.lent(self._carry.clients, slots))
+            yield slots[real], self._fetched(values, real)
+
     def own_share(self, clients: np.ndarray) -> np.ndarray:
         here, states, real = self._of(clients)
         return self._fetched(self.programs.own_share(here, states), real)
@@ -209,11 +228,9 @@ class Resident:
         return here, self.programs.lent(self._carry.clients, slots), real
 
     def _placed(self, server: Server, states: State, excluded: np.ndarray) -> Carry:
-        everywhere = self.programs.everywhere
-        clients = jax.tree.map(self.programs.placed, states)
-        return Carry(
-            everywhere(server), clients, everywhere(excluded), everywhere(Tally.zero(self.layout.population, np.zeros))
-        )
+        blank = Tally.zero(self.layout.population, np.zeros)
+        placed_server, counts, tally = self.programs.everywhere((server, excluded, blank))
+        return Carry(placed_server, jax.tree.map(self.programs.placed, states), counts, tally)
 
     def _fetched(self, tree: Tree, real: np.ndarray) -> Tree:
         """Arrays with an entry per slot, without those that only fill up the devices."""

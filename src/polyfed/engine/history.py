@@ -1,0 +1,101 @@
+"""The rows of a history: counters, and means over the evaluated clients."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from polyfed.algorithms.shared.mixture import MixtureMethod
+from polyfed.engine import fairness
+from polyfed.engine.measure import FineTune
+from polyfed.engine.simulation import Metrics, Simulation
+from polyfed.problem.reference import Distance
+
+
+def history_rows(
+    simulations: Sequence[Simulation], finetunes: Sequence[FineTune | None], distances: Sequence[Distance | None]
+) -> list[dict[str, Any]]:
+    """The history's row of each of these runs: counters and the means over the evaluated clients.
+
+    Several runs are those of a sweep: they have the same models, splits and number of clients.
+    """
+    measured: list[Metrics] = []
+    for simulation, finetune in zip(simulations, finetunes, strict=True):
+        metrics = simulation.measure()
+        if finetune is not None and "global" in metrics:
+            metrics |= simulation.measure(finetune)
+        measured.append(metrics)
+    means, disparities = _means(measured), _disparities(simulations, measured)
+    counters = map(_counters, simulations, measured, distances)
+    return [row | mean | spread for row, mean, spread in zip(counters, means, disparities, strict=True)]
+
+
+def _counters(simulation: Simulation, metrics: Metrics, distance: Distance | None) -> dict[str, Any]:
+    own = metrics["personal"]["train"]
+    counts = {name: value for name, value in simulation.counters.items() if name != "empty_rounds"}
+    row: dict[str, Any] = {
+        **counts,
+        "seconds": simulation.seconds,
+        "objective": float((own.get("weighted_loss", own["loss"]) + own["ridge"]).mean()),
+    }
+    if len(simulation.evaluated) < len(simulation.problem):
+        row["evaluated_clients"] = len(simulation.evaluated)
+    if simulation.spent is not None:
+        row["epsilon"] = simulation.spent["epsilon"]
+    if distance is not None:
+        row |= distance(simulation.global_params)
+    return row
+
+
+def distance_of(simulation: Simulation) -> Distance | None:
+    """How to measure the way to the reference solution, where the problem has been solved for this method's alpha."""
+    problem, method = simulation.problem, simulation.method
+    if simulation.global_params is None:
+        return None
+    if not isinstance(method, MixtureMethod):
+        reference = problem.reference(problem.mixing_weights(1.0))
+    elif method.plm_epochs is not None:
+        return None
+    else:
+        reference = problem.reference(problem.mixing_weights(method.alpha), method.plm_tolerance)
+    return None if reference is None else Distance(problem, reference)
+
+
+def _means(measured: Sequence[Metrics]) -> list[dict[str, float]]:
+    """Of each run, the mean over the clients that have each metric."""
+    rows: list[dict[str, float]] = [{} for _ in measured]
+    known: dict[int, list[list[float]]] = {}  # a client that deploys the global model has one model under two names
+    for model, splits in measured[0].items():
+        names = [(split, metric) for split, values in splits.items() for metric in values if metric != "ridge"]
+        if id(splits) not in known:
+            known[id(splits)] = [
+                _means_of_present(np.stack([run[model][split][metric] for run in measured])) for split, metric in names
+            ]
+        for (split, metric), means in zip(names, known[id(splits)], strict=True):
+            for row, mean in zip(rows, means, strict=True):
+                row[f"{model}_{split}_{metric}"] = mean
+    return rows
+
+
+def _disparities(simulations: Sequence[Simulation], measured: Sequence[Metrics]) -> list[dict[str, float | None]]:
+    """How unequal each run serves its clients, by the metric on test rows (training rows where there are none)."""
+    rows: list[dict[str, float | None]] = [{} for _ in measured]
+    metric = simulations[0].problem.loss.metric_name
+    split = "test" if "test" in measured[0]["personal"] else "train"
+    sizes = [simulation.problem.federation.train.sizes[simulation.evaluated] for simulation in simulations]
+    known: dict[int, list[dict[str, float | None]]] = {}
+    for model, splits in measured[0].items():
+        if id(splits) not in known:
+            known[id(splits)] = fairness.spreads([run[model][split][metric] for run in measured], sizes)
+        for row, spread in zip(rows, known[id(splits)], strict=True):
+            row |= {f"{model}_{split}_{metric}_{name}": value for name, value in spread.items()}
+    return rows
+
+
+def _means_of_present(values: np.ndarray) -> list[float]:
+    """Of each row, the mean of those that are not NaN."""
+    means = values.mean(axis=1).tolist()
+    return [float(np.nanmean(row)) if math.isnan(mean) else mean for row, mean in zip(values, means, strict=True)]

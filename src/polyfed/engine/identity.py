@@ -1,0 +1,55 @@
+"""What a run is, in words: a checkpoint or a journal goes on only with the same run."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import is_dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from polyfed.algorithms.contract import Algorithm
+from polyfed.problem.problem import Init, Problem
+
+
+def run_identity(
+    problem: Problem,
+    algorithm: Algorithm,
+    participation: Any,
+    seed: int,
+    init: Init,
+    dtype: str,
+    compute: str | None = None,
+) -> dict[str, Any]:
+    """What a run is, in words: two runs with the same identity give the same numbers."""
+    hyper = {name: plain_value(value) for name, value in vars(algorithm).items()}
+    start = init if init is None or isinstance(init, str) else _digest(*jax.tree.leaves(init))
+    return {
+        "algorithm": algorithm.name,
+        **{f"algorithm.{name}": value for name, value in hyper.items()},
+        "data": problem.fingerprint,
+        "model": problem.model_fingerprint,
+        "loss": problem.loss.name,
+        "l2": problem.l2,
+        **({} if problem.class_weight is None else {"class_weight": problem.class_weight.tolist()}),
+        "participation": plain_value(participation),
+        "seed": seed,
+        "init": start,
+        "dtype": dtype if compute in (None, dtype) else f"{dtype}, computed in {compute}",
+    }
+
+
+def plain_value(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        return {"kind": type(value).__name__, **{name: plain_value(inner) for name, inner in vars(value).items()}}
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    return value if isinstance(value, str | int | float | bool | None) else repr(value).split(" at 0x")[0]
+
+
+def _digest(*arrays: Any) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    for array in arrays:
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
