@@ -24,6 +24,7 @@ BASE: dict[str, dict[str, Any]] = {
 def outcome(tmp_path: Path, **algorithm: Any) -> tuple[Any, dict[str, Any]]:
     sections = copy.deepcopy(BASE)
     sections["algorithm"] |= algorithm
+    sections["run"] |= {"finetune_steps": 0, "save_models": False}
     config = make_config(sections, where="test")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a stepsize above the theorem's limit, and divergence
@@ -47,7 +48,7 @@ def test_who_mixes_is_compared_with_its_pure_local_models(tmp_path) -> None:
 def test_nobody_is_compared_with_a_training_alone_that_diverged(tmp_path) -> None:
     _, summary = outcome(tmp_path, name="fedavg", lr=1e200)
     assert "alone" not in summary["models"]
-    assert summary["better_than_alone"] is None
+    assert summary["gains"]["alone"] is None
 
 
 def test_fine_tuning_takes_no_stepsize_of_a_mixture() -> None:

@@ -16,7 +16,7 @@ from polyfed.studies.run_directory import read_run
 SECTIONS = {
     "data": {"source": "synthetic", "clients": 5, "sizes": 30},
     "algorithm": {"name": "apfl", "lr": 0.05, "local_steps": 3, "batch": 8},
-    "run": {"rounds": 8, "eval_every": 2, "checkpoint_every": 2, "alone": False},
+    "run": {"rounds": 8, "eval_every": 2, "checkpoint_every": 2, "alone": False, "finetune_steps": 0},
 }
 
 
@@ -50,6 +50,7 @@ def test_shares_that_never_move_leave_no_file(tmp_path: Path) -> None:
     assert not list(tmp_path.rglob("shares.csv"))
 
 
+@pytest.mark.full
 def test_a_stopped_run_goes_on_to_the_same_file(tmp_path: Path) -> None:
     def stop(label, rounds, simulation, row) -> None:
         if simulation.round == 6:  # after its line, before its checkpoint

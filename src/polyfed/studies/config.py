@@ -25,8 +25,10 @@ from polyfed.engine.measure import FineTune
 from polyfed.engine.privacy.mechanism import Privacy, privacy_settings
 from polyfed.models import MODELS
 from polyfed.problem.losses import LOSSES
+from polyfed.problem.metrics import Metric
 from polyfed.problem.problem import Problem
-from polyfed.studies.run_settings import RunSettings, run_settings
+from polyfed.studies.run_settings import Draw, RunSettings, run_settings
+from polyfed.studies.scoring import problem_metric
 
 if TYPE_CHECKING:
     from polyfed.studies.search_space import TunePlan
@@ -57,12 +59,33 @@ class Config:
     privacy: Privacy | None = None
     _problem: Problem | None = None
     _federation: data.Federation | data.Population | None = None
+    _redrawn: dict[int, Problem] = field(default_factory=dict)
 
     @property
     def problem(self) -> Problem:
         if self._problem is None:
-            self._problem = self._build()
+            self._problem = self._build(self.federation)
         return self._problem
+
+    def problem_of(self, draw: Draw) -> Problem:
+        """The problem of one of a method's runs: its rows are split anew where `run.splits` says so."""
+        if draw.split is None:
+            return self.problem
+        if draw.split not in self._redrawn:
+            federation = self.federation
+            if not isinstance(federation, data.Federation):
+                raise PolyfedError(
+                    f"{self.where}: run.splits needs the rows of all clients in memory; these are on demand"
+                )
+            with self.named():
+                redrawn = federation.redrawn(draw.split)
+            self._redrawn[draw.split] = self._build(redrawn)
+        return self._redrawn[draw.split]
+
+    @property
+    def metric(self) -> Metric:
+        """What tables, charts and the headline show."""
+        return problem_metric(self.run.metric, self.problem, f"{self.where}: run.metric")
 
     @property
     def local(self) -> Algorithm:
@@ -113,20 +136,20 @@ class Config:
         """The data that [data] describes."""
         if self._federation is None:
             options = dict(self.data)
-            with self._named():
+            with self.named():
                 self._federation = data.load(options.pop("source"), **options)
         return self._federation
 
-    def _build(self) -> Problem:
-        federation, options = self.federation, dict(self.problem_section)
-        with self._named():
+    def _build(self, federation: data.Federation | data.Population) -> Problem:
+        options = dict(self.problem_section)
+        with self.named():
             model = MODELS[options.pop("model")]
             loss = options.pop("loss", None) or _natural_loss(federation)
-            l2 = options.pop("l2", 0.0)
-            return Problem(federation, model(**options), loss, l2)
+            l2, weights = options.pop("l2", 0.0), options.pop("class_weight", None)
+            return Problem(federation, model(**options), loss, l2, weights)
 
     @contextmanager
-    def _named(self) -> Iterator[None]:
+    def named(self) -> Iterator[None]:
         """Within it, an error begins with the config's name."""
         try:
             yield
@@ -286,12 +309,22 @@ def check_problem(section: dict[str, Any], where: str) -> dict[str, Any]:
     if section.get("loss") is not None and str(section["loss"]) not in LOSSES:
         name = str(section["loss"])
         raise PolyfedError(f"{where}: unknown problem.loss '{name}'{suggestion(name, LOSSES)}")
+    weights = section.get("class_weight", "balanced")
+    if weights != "balanced" and not (isinstance(weights, list) and all(_is_number(weight) for weight in weights)):
+        raise PolyfedError(
+            f"{where}: problem.class_weight must be 'balanced' or a list with a number for each class, "
+            f"found {weights!r}"
+        )
     options = set(inspect.signature(MODELS[section["model"]]).parameters)
-    known = {"model", "loss", "l2", *options}
+    known = {"model", "loss", "l2", "class_weight", *options}
     for key in section:
         if key not in known:
             raise PolyfedError(f"{where}: unknown key problem.{key} for {section['model']}{suggestion(key, known)}")
     return section
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _apply(sections: dict[str, Any], change: str) -> None:

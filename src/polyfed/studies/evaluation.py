@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import ceil
 from typing import TypedDict
 
 import numpy as np
 
+from polyfed.data import Federation
 from polyfed.engine import fairness
 from polyfed.engine.simulation import Metrics
-from polyfed.problem.problem import Problem
+from polyfed.problem.metrics import METRICS, class_count
+from polyfed.problem.problem import SPLITS, Problem
+from polyfed.studies.gains import Gains
+from polyfed.studies.verdicts.intervals import Interval
+from polyfed.studies.verdicts.words import detectable, verdict
 
 Cell = str | int | float | None
 """A value of clients.csv."""
-MODELS = ("global", "personal", "alone", "finetuned")
-LOWER_IS_BETTER = ("loss", "error")
+MODELS = ("global", "personal", "alone", "finetuned", "constant")
 
 
 class Summary(TypedDict):
@@ -24,9 +28,12 @@ class Summary(TypedDict):
     models: dict[str, dict[str, dict[str, dict[str, float | None]]]]
     """model, split, metric, statistic"""
     attention: dict[str, float] | None
-    better_than_alone: float | None
-    better_than_global: float | None
     figure: str
+
+
+def lower_is_better(metric: str) -> bool:
+    """Whether a metric of this name, or the loss, is better where it is lower."""
+    return metric in ("loss", "weighted_loss") or (metric in METRICS and not METRICS[metric].higher_is_better)
 
 
 def spread(values: np.ndarray, sizes: np.ndarray, metric: str) -> dict[str, float | None]:
@@ -38,7 +45,7 @@ def spread(values: np.ndarray, sizes: np.ndarray, metric: str) -> dict[str, floa
     ordered = np.sort(values)
     tenth = max(1, ceil(0.1 * len(values)))
     low, high = float(np.mean(ordered[:tenth])), float(np.mean(ordered[-tenth:]))
-    worst, best = (high, low) if metric in LOWER_IS_BETTER else (low, high)
+    worst, best = (high, low) if lower_is_better(metric) else (low, high)
     return {
         "mean": float(np.mean(values)),
         "size_weighted_mean": float(np.average(values, weights=sizes)),
@@ -48,24 +55,19 @@ def spread(values: np.ndarray, sizes: np.ndarray, metric: str) -> dict[str, floa
     }
 
 
-def share_better(values: np.ndarray, than: np.ndarray, metric: str) -> float | None:
-    """The share of clients with a strictly better value than in `than`, of those that have both."""
-    both = ~(np.isnan(values) | np.isnan(than))
-    if not both.any():
-        return None
-    better = values < than if metric in LOWER_IS_BETTER else values > than
-    return float(np.mean(better[both]))
-
-
 def summarize(
-    problem: Problem, metrics: Metrics, weights: np.ndarray | None = None, clients: np.ndarray | None = None
+    problem: Problem,
+    metrics: Metrics,
+    shown: str,
+    weights: np.ndarray | None = None,
+    clients: np.ndarray | None = None,
 ) -> Summary:
-    """The figures of a summary: every model on every split over the clients, and the share of clients better off.
+    """The figures of a summary: every model on every split over the clients.
 
-    `weights` are all clients' shares of the server's averages; `clients` are those that were measured, by default all.
-    A client is better off if its deployed model has a better metric on test rows (training rows where there are none).
+    `shown` is the name of the metric that is shown; `weights` are all clients' shares of the server's averages;
+    `clients` are those that were measured, by default all.
     """
-    federation, metric = problem.federation, problem.loss.metric_name
+    federation = problem.federation
     clients = np.arange(len(problem)) if clients is None else clients
     rows = federation.train.sizes[clients]
     models = {
@@ -80,18 +82,10 @@ def summarize(
         for model, splits in metrics.items()
     }
     split = "test" if "test" in metrics["personal"] else "train"
-
-    def better(than: str) -> float | None:
-        if than not in metrics or metrics[than] is metrics["personal"]:
-            return None
-        return share_better(metrics["personal"][split][metric], metrics[than][split][metric], metric)
-
     return {
         "models": models,
         "attention": None if weights is None else fairness.attention(weights, federation.train.sizes),
-        "better_than_alone": better("alone"),
-        "better_than_global": better("global"),
-        "figure": f"{metric} of the model that each client deploys, on its own {split} rows, at the last round, over "
+        "figure": f"{shown} of the model that each client deploys, on its own {split} rows, at the last round, over "
         + who(len(clients), len(problem)),
     }
 
@@ -109,27 +103,59 @@ def client_rows(
     own_share: np.ndarray | None,
     weights: np.ndarray | None = None,
     clients: np.ndarray | None = None,
+    gains: Mapping[str, Gains] | None = None,
 ) -> list[dict[str, Cell]]:
     """A row per measured client (by default all), with None for what was not measured.
 
-    It holds the client's sizes, the share of its own model in what it deploys, its share of the server's averages, and
-    every metric of every model. `weights` are those of all clients.
+    It holds the client's sizes, what it gained and how sure that is, the share of its own model in what it deploys, its
+    share of the server's averages, and every metric of every model. `weights` are those of all clients.
     """
     federation = problem.federation
     clients = np.arange(len(problem)) if clients is None else clients
     sizes = {f"{split}_rows": federation.split(split).sizes[clients] for split in ("train", "validation", "test")}
-    columns: dict[str, np.ndarray | Sequence[Cell]] = {"client": [federation.clients[int(i)] for i in clients], **sizes}
+    columns: dict[str, np.ndarray | Sequence[Cell]] = {"client": [federation.clients[int(i)] for i in clients]}
+    if gains is not None:
+        columns["rows"] = np.sum(list(sizes.values()), axis=0)
+        columns |= _gain_columns(gains.get("alone"), len(clients), "")
+    columns |= sizes
+    if gains is not None and class_count(problem) == 2 and isinstance(federation, Federation):
+        columns["positives"] = _positives(problem, clients)
     columns["own_share"] = [None] * len(clients) if own_share is None else own_share
     # Six digits: sums of 32-bit numbers over the rounds have no more that do not depend on how rounds were grouped.
     columns["server_weight"] = (
         [None] * len(clients) if weights is None else [float(f"{w:.6g}") for w in weights[clients]]
     )
+    if gains is not None and "global" in gains:
+        columns |= _gain_columns(gains["global"], len(clients), "global_")
     for model in MODELS:
         for split, by_name in metrics.get(model, {}).items():
             for metric, values in by_name.items():
                 if metric != "ridge":
                     columns[f"{model}_{split}_{metric}"] = values
     return [{name: _plain(column[i]) for name, column in columns.items()} for i in range(len(clients))]
+
+
+def _gain_columns(gains: Gains | None, count: int, prefix: str) -> dict[str, Sequence[Cell]]:
+    """Gains over one reference; empty where nothing was compared."""
+    names = ("verdict", "gain", "gain_low", "gain_high", "gain_p", "detectable")
+    rows = [[None] * len(names)] * count if gains is None else [_gain_cells(interval) for interval in gains.clients]
+    columns = dict(zip(names, zip(*rows, strict=True), strict=True)) if rows else {name: [] for name in names}
+    if prefix:
+        del columns["detectable"]
+    return {prefix + name: list(column) for name, column in columns.items()}
+
+
+def _gain_cells(interval: Interval) -> list[Cell]:
+    """Verdict, gain, its interval, its p-value and the smallest gain that could have been told; None where unknown."""
+    ends: list[Cell] = [interval.low, interval.high] if interval.known else [None, None]
+    least: Cell = detectable(interval) if interval.known else None
+    return [verdict(interval), interval.estimate, *ends, interval.p_value, least]
+
+
+def _positives(problem: Problem, clients: np.ndarray) -> list[float]:
+    """The share of class 1 among each client's rows of all splits."""
+    labels = [np.concatenate([problem.targets(client, split) for split in SPLITS]) for client in clients.tolist()]
+    return [float(np.mean(own > 0)) for own in labels]
 
 
 def _plain(value: Cell | np.generic) -> Cell:

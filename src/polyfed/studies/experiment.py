@@ -6,7 +6,7 @@ import json
 import math
 import shutil
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -22,16 +22,21 @@ from polyfed.core.machine import peak_memory_bytes
 from polyfed.engine import hosts
 from polyfed.engine.checkpoint import checkpoint as checkpoints
 from polyfed.engine.checkpoint.tensors import save_rows, save_tree
+from polyfed.engine.loop import PlannedRun, SweepProgress
 from polyfed.engine.participation import Bernoulli
 from polyfed.engine.result import Result
-from polyfed.engine.simulate import PlannedRun, SweepProgress, simulate_all
+from polyfed.engine.simulate import simulate_all
 from polyfed.engine.simulation import Metrics, Simulation, evaluated_clients
 from polyfed.problem.problem import Problem
 from polyfed.studies import evaluation as evaluate
+from polyfed.studies.cautions import after_run_cautions, refuse_hopeless
 from polyfed.studies.config import Config, Method
+from polyfed.studies.gains import REFERENCES, Gains
 from polyfed.studies.newcomers import trained
 from polyfed.studies.own_shares import ShareLog
-from polyfed.studies.run_directory import RunRecord, read_run
+from polyfed.studies.run_directory import SPLITS, RunRecord, read_run
+from polyfed.studies.run_outcome import RunOutcome, measure_scores, run_outcome
+from polyfed.studies.run_settings import Draw
 
 RunProgress = Callable[[str, int, Simulation, dict[str, Any] | None], None]
 """Called with the label, the total number of rounds, the simulation and the new row of the history."""
@@ -48,60 +53,69 @@ class Options:
 
 
 def run(config: Config, folder: Path, options: Options) -> list[RunRecord]:
-    """Run the config's one method into `folder`. Of several processes, process 0 writes; the others return nothing."""
+    """Run the config's one method into `folder`. Of several processes, process 0 writes; the others return nothing.
+
+    Where rows are split several times, the run of the first split is that of `folder`; the others lie in its `splits`.
+    """
     if len(config.methods) > 1:
         raise PolyfedError(f"{config.where}: has {len(config.methods)} methods; use `polyfed compare`")
     _say_notes(config, options)
-    places = {config.run.seed: folder}
-    found = _run_seeds(config, config.methods[0], places, options, yardstick={}, order=0)
+    draws = config.run.draws if config.run.splits > 1 else (Draw(config.run.seed),)
+    places = {draw: folder / SPLITS / draw.folder if draw.split else folder for draw in draws}
+    records = _run_draws(config, config.methods[0], places, options, yardsticks={}, order=0)
     hosts.meet()
-    return list(found.values())
+    return list(records.values())
 
 
 def _say_notes(config: Config, options: Options) -> None:
+    refuse_hopeless(config)
     for note in config.problem.notes:
         options.say(f"data: {note}")
+    for caution in config.problem.cautions:
+        options.say(f"caution: {caution}")
 
 
 def compare(config: Config, folder: Path, options: Options) -> list[RunRecord]:
     """Run every method of the config with every seed. Of several processes, process 0 writes and returns records."""
     _say_notes(config, options)
-    seeds = config.run.seeds or (config.run.seed,)
     # Purely local training comes first: its clients are the yardstick of all others.
     order = sorted(range(len(config.methods)), key=lambda i: config.methods[i].algorithm.name != Local.name)
-    records: dict[int, dict[int, RunRecord]] = {}
-    yardstick: dict[int, Metrics] = {}
+    records: dict[int, dict[Draw, RunRecord]] = {}
+    yardsticks: dict[Draw, Simulation | None] = {}
     for index in order:
         method = config.methods[index]
-        places = {seed: folder / slug(method.label) / f"seed-{seed}" for seed in seeds}
-        records[index] = _run_seeds(config, method, places, options, yardstick, order=index)
-    found = [record for index in range(len(config.methods)) for record in records[index].values()]
+        places = {draw: folder / slug(method.label) / draw.folder for draw in config.run.draws}
+        records[index] = _run_draws(config, method, places, options, yardsticks, order=index)
     hosts.meet()
-    return found
+    return [record for index in range(len(config.methods)) for record in records[index].values()]
 
 
-def _run_seeds(
+def _run_draws(
     config: Config,
     method: Method,
-    places: dict[int, Path],
+    places: dict[Draw, Path],
     options: Options,
-    yardstick: dict[int, Metrics],
+    yardsticks: dict[Draw, Simulation | None],
     order: int,
-) -> dict[int, RunRecord]:
-    """A method with every seed, each into its directory; what is there afterwards, by seed, in process 0.
+) -> dict[Draw, RunRecord]:
+    """A method with every seed or split, each into its directory; what is there afterwards, in process 0.
 
-    The seeds are one sweep. `yardstick` keeps the metrics of going alone, by seed, for the next methods.
+    They are one sweep. `yardsticks` keeps the simulations of going alone for the next methods; None where one diverged,
+    as that would flatter the others.
     """
-    first, settings, seeds = hosts.is_first(), config.run, list(places)
+    first, settings, draws = hosts.is_first(), config.run, list(places)
     algorithm, finetune = method.algorithm, config.finetune(method.algorithm)
-    resumed = {seed: _open(folder, options) for seed, folder in places.items()}
+    config.metric  # noqa: B018 an unknown one is refused before anything runs
+    resumed = {draw: _open(folder, options) for draw, folder in places.items()}
 
-    def past(seed: int) -> list[dict[str, Any]]:
-        resume = resumed[seed]
+    def past(draw: Draw) -> list[dict[str, Any]]:
+        resume = resumed[draw]
         return _checkpointed_rows(resume, settings.eval_every, settings.rounds) if resume and first else []
 
     with ExitStack() as stack:
-        writers = [stack.enter_context(RunWriter(places[seed], config, method, seed, past(seed))) for seed in seeds]
+        writers = [
+            stack.enter_context(RunWriter(places[draw], config, method, draw.seed, past(draw))) for draw in draws
+        ]
 
         def on_progress(place: int, simulation: Simulation, row: dict[str, Any] | None) -> None:
             shares = None if row is None or method.finetune else simulation.own_share
@@ -110,20 +124,20 @@ def _run_seeds(
                 if shares is not None:
                     writers[place].shares.write(row["round"], shares)
             if options.progress:
-                options.progress(_label(method.label, seeds, place), settings.rounds, simulation, row)
+                options.progress(method.label, settings.rounds, simulation, row)
 
         results = _simulate(
             config,
             [
                 PlannedRun(
-                    config.problem,
+                    config.problem_of(draw),
                     algorithm,
-                    seed,
+                    draw.seed,
                     finetune,
-                    resume=places[seed] / "checkpoint" if resumed[seed] else None,
-                    checkpoint=places[seed] / "checkpoint",
+                    resume=places[draw] / "checkpoint" if resumed[draw] else None,
+                    checkpoint=places[draw] / "checkpoint",
                 )
-                for seed in seeds
+                for draw in draws
             ],
             settings.rounds,
             on_progress,
@@ -137,35 +151,39 @@ def _run_seeds(
         if first:
             for writer in writers:
                 writer.open()
-    for seed, result in zip(seeds, results, strict=True):
+    for draw, result in zip(draws, results, strict=True):
         if result.interrupted:
             hosts.meet()
-            raise Interrupted(places[seed], result.simulation.round)
-    measured = {seed: result.metrics(finetune) for seed, result in zip(seeds, results, strict=True)}
+            raise Interrupted(places[draw], result.simulation.round)
     if algorithm.name == Local.name:
-        for seed, metrics in measured.items():
-            yardstick.setdefault(seed, {"alone": metrics["personal"]})
+        for draw, result in zip(draws, results, strict=True):
+            yardsticks.setdefault(draw, None if result.diverged else result.simulation)
     elif settings.alone:
-        yardstick |= _alone(config, [seed for seed in seeds if seed not in yardstick], options)
-    found = {}
-    for seed, result, writer in zip(seeds, results, writers, strict=True):
-        metrics = measured[seed] | yardstick.get(seed, {})
-        if method.finetune:
-            if "finetuned" not in metrics:
-                raise PolyfedError(f"{config.where}: '{method.label}' asks for fine-tuning, but nothing is fine-tuned")
-            metrics["personal"] = metrics["finetuned"]
-        shares = None if method.finetune else result.simulation.own_share
+        yardsticks |= _alone(config, [draw for draw in draws if draw not in yardsticks], options)
+    outcomes = []
+    for draw, result in zip(draws, results, strict=True):
         if settings.save_models:
-            _write_models(places[seed] / "models", result.simulation)
-        if first:
+            _write_models(places[draw] / "models", result.simulation)
+        outcomes.append(run_outcome(config, method, draw, result, yardsticks.get(draw)))
+    gains = measure_scores(config, method, outcomes)
+    records: dict[Draw, RunRecord] = {}
+    if first:
+        doubts = {outcome.draw: _doubts(outcome) for outcome in outcomes}
+        for doubt in next(filter(None, doubts.values()), []):
+            count = sum(map(bool, doubts.values()))
+            options.say(f"caution: {doubt}{f' ({count} of {len(draws)} runs)' if len(draws) > 1 else ''}")
+        said = config.problem.cautions
+        for draw, outcome, writer in zip(draws, outcomes, writers, strict=True):
             writer.shares.finish()
-            _write_outcome(places[seed], config, method, result, metrics, shares, order)
-            found[seed] = read_run(places[seed])
-    return found
+            _write_outcome(places[draw], config, method, outcome, gains, order, said + doubts[draw])
+            records[draw] = read_run(places[draw])
+    return records
 
 
-def _label(label: str, seeds: list[int], place: int) -> str:
-    return label if len(seeds) == 1 else f"{label}, seed {seeds[place]}"
+def _doubts(outcome: RunOutcome) -> list[str]:
+    """What a finished run makes one doubt."""
+    method, clients = outcome.result.algorithm, outcome.simulation.evaluated
+    return [str(doubt) for doubt in after_run_cautions(outcome.problem, method, outcome.metrics, clients)]
 
 
 def _simulate(
@@ -178,33 +196,30 @@ def _simulate(
         raise PolyfedError(f"{config.where}: {error}") from None
 
 
-def _alone(config: Config, seeds: list[int], options: Options) -> dict[int, Metrics]:
-    """By seed, {"alone": metrics} of every client that is evaluated, on its own.
+def _alone(config: Config, draws: list[Draw], options: Options) -> dict[Draw, Simulation | None]:
+    """Every client that is evaluated, trained on its own; None where that diverged, as it would flatter the others.
 
-    Nothing where that diverged, as it would flatter the others. What a client does alone depends on no other, so where
-    a sample is evaluated, no other is trained.
+    What a client does alone depends on no other, so where a sample is evaluated, no other is trained.
     """
-    settings, method, problem = config.run, config.local, config.problem
+    settings, method = config.run, config.local
     rounds = 1 if isinstance(method, MixtureMethod) else settings.rounds  # pure local models are there before the first
 
-    def problem_of(seed: int) -> Problem:
+    def problem_of(draw: Draw) -> Problem:
+        problem = config.problem_of(draw)
         if settings.eval_clients is None:
             return problem
-        return problem.select(evaluated_clients(len(problem), settings.eval_clients, seed))
+        return problem.select(evaluated_clients(len(problem), settings.eval_clients, draw.seed))
 
-    def on_progress(place: int, simulation: Simulation, row: dict[str, Any] | None) -> None:
+    def on_progress(_: int, simulation: Simulation, row: dict[str, Any] | None) -> None:
         if options.progress:
-            options.progress(_label("going alone", seeds, place), rounds, simulation, row)
+            options.progress("going alone", rounds, simulation, row)
 
-    planned = [PlannedRun(problem_of(seed), method, seed) for seed in seeds]
+    planned = [PlannedRun(problem_of(draw), method, draw.seed) for draw in draws]
     results = _simulate(config, planned, rounds, on_progress, eval_every=rounds)
     if any(result.interrupted for result in results):
         hosts.meet()
         raise KeyboardInterrupt
-    return {
-        seed: {} if result.diverged else {"alone": result.metrics()["personal"]}
-        for seed, result in zip(seeds, results, strict=True)
-    }
+    return {draw: None if result.diverged else result.simulation for draw, result in zip(draws, results, strict=True)}
 
 
 def _open(folder: Path, options: Options) -> Path | None:
@@ -285,22 +300,30 @@ def _write_outcome(
     folder: Path,
     config: Config,
     method: Method,
-    result: Result,
-    metrics: Metrics,
-    shares: np.ndarray | None,
+    outcome: RunOutcome,
+    gains: dict[str, Gains],
     order: int,
+    cautions: list[str],
 ) -> None:
-    simulation, problem, clients = result.simulation, config.problem, result.simulation.evaluated
-    weights = simulation.server_weights
-    write_csv(folder / "clients.csv", evaluate.client_rows(problem, metrics, shares, weights, clients))
+    """clients.csv and summary.json of one run; `gains` are those of all runs of the method."""
+    result, simulation, clients = outcome.result, outcome.simulation, outcome.simulation.evaluated
+    problem, weights, shown = outcome.problem, simulation.server_weights, config.metric
+    shares = None if method.finetune else simulation.own_share
+    rows = evaluate.client_rows(problem, outcome.metrics, shares, weights, clients, gains)
+    write_csv(folder / "clients.csv", rows)
     if config.run.save_models:
         finetune = config.finetune(method.algorithm) if method.finetune else None
         trained.save(folder, trained.Trained.of(simulation, finetune))
+    figures = evaluate.summarize(problem, outcome.metrics, shown.label, weights, clients)
+    for model, value in outcome.pooled.items():
+        figures["models"][model]["test"][shown.name]["pooled"] = value
     summary = {
         "label": method.label,
         "algorithm": method.algorithm.name,
         "order": order,
         "seed": simulation.seed,
+        "split": outcome.draw.split,
+        "splits": config.run.splits,
         "rounds": simulation.round,
         "clients": len(problem),
         "evaluated_clients": len(clients),
@@ -319,11 +342,28 @@ def _write_outcome(
         "chunk": simulation.programs.round.chunk,
         "excluded": simulation.excluded,
         "diverged": result.diverged is not None,
+        "cautions": cautions,
         "adapted_on_test": adapts_on_test(simulation, method),
         **({} if simulation.spent is None else {"epsilon": simulation.spent["epsilon"], "privacy": simulation.spent}),
-        **evaluate.summarize(problem, metrics, weights, clients),
+        "metric": {
+            "name": shown.name,
+            "label": shown.label,
+            "higher_is_better": shown.higher_is_better,
+            "is_share": shown.is_share,
+        },
+        "gains": {reference: gains[reference].as_dict() if reference in gains else None for reference in REFERENCES},
+        "undefined": {shown.name: _without(outcome.metrics, shown.name, rows)},
+        **figures,
     }
     write_text(folder / "summary.json", json.dumps(plain(summary), indent=1) + "\n")
+
+
+def _without(metrics: Metrics, name: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The clients whose deployed model has no such metric on test rows."""
+    values = metrics["personal"].get("test", {}).get(name)
+    if values is None:
+        return []
+    return [str(row["client"]) for row, value in zip(rows, values, strict=True) if np.isnan(value)]
 
 
 def adapts_on_test(simulation: Simulation, method: Method) -> bool:

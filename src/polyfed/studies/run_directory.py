@@ -13,6 +13,8 @@ from typing import Any, TypeAlias
 from polyfed.core.errors import PolyfedError
 from polyfed.studies.own_shares import Shares, read_shares
 
+SPLITS = "splits"
+"""The folder, inside a run's own, of the runs with its rows split anew."""
 JsonObject: TypeAlias = dict[str, Any]
 """An object of a JSON file, or a table of a TOML file, as it was read."""
 
@@ -66,7 +68,8 @@ def find_runs(path: str | Path) -> list[Path]:
     """The run directories at or below `path`, in the order in which they were begun."""
     path = Path(path)
     if (path / "metrics.jsonl").is_file():
-        return [path]
+        splits = [file.parent for file in (path / SPLITS).glob("*/metrics.jsonl")]
+        return [path, *sorted(splits, key=lambda split: (len(split.name), split.name))]
     runs = [file.parent for file in path.rglob("metrics.jsonl")] if path.is_dir() else []
     if not runs:
         raise PolyfedError(f"{path}: no run directory here or below it")

@@ -6,7 +6,7 @@ import types
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, NamedTuple, TypedDict
 
 from polyfed.core.errors import PolyfedError, suggestion
 from polyfed.core.precision import Compute, narrow_type
@@ -26,6 +26,18 @@ class EngineOptions(TypedDict):
     store: Store
 
 
+class Draw(NamedTuple):
+    """What one of the runs of a method has of its own: its seed and, where rows are split several times, its split."""
+
+    seed: int
+    split: int | None = None
+
+    @property
+    def folder(self) -> str:
+        """The name of its run directory."""
+        return f"seed-{self.seed}" if self.split is None else f"split-{self.split}"
+
+
 @dataclass(frozen=True)
 class RunSettings:
     """The section [run]."""
@@ -38,6 +50,10 @@ class RunSettings:
     """of everything random in the run (the data has its own)"""
     seeds: tuple[int, ...] = ()
     """for `compare`: repeat every method with each of these seeds"""
+    splits: int = 1
+    """draw train, validation and test rows so many times, the same draws for every method, each with its own seed"""
+    metric: str | None = None
+    """what tables, charts and the headline show; by default AUC for two classes, accuracy for more, RMSE for numbers"""
     init: Literal["zeros", "ones", "random"] | None = None
     """"zeros", "ones" or "random"; by default zeros for linear models, random for nets"""
     dtype: Literal["float32", "float64"] = "float32"
@@ -68,6 +84,14 @@ class RunSettings:
     """clients that a device runs side by side; by default the engine's choice"""
     store: Literal["auto", "device", "host", "disk"] = "auto"
     """where clients' states are kept: "device", "host" (memory), "disk", or "auto", the first that has room"""
+
+    @property
+    def draws(self) -> tuple[Draw, ...]:
+        """The runs of a method: one for each seed or, where rows are split several times, one for each split."""
+        if self.splits == 1:
+            return tuple(Draw(seed) for seed in self.seeds or (self.seed,))
+        seeds = self.seeds or range(self.seed, self.seed + self.splits)
+        return tuple(Draw(seed, split) for split, seed in enumerate(seeds))
 
     @property
     def engine(self) -> EngineOptions:
@@ -101,9 +125,15 @@ def run_settings(section: dict[str, Any], where: str) -> RunSettings:
             wanted = " or ".join(_type_names(hints[key]))
             raise PolyfedError(f"{where}: run.{key} must be {wanted}, found {value!r}")
     settings = RunSettings(**section)
-    for key, low in (("rounds", 1), ("eval_every", 1), ("checkpoint_every", 1), ("finetune_steps", 0)):
+    least = {"rounds": 1, "eval_every": 1, "checkpoint_every": 1, "finetune_steps": 0, "splits": 1}
+    for key, low in least.items():
         if getattr(settings, key) < low:
             raise PolyfedError(f"{where}: run.{key} must be at least {low}, found {getattr(settings, key)}")
+    if settings.splits > 1 and settings.seeds and len(settings.seeds) != settings.splits:
+        raise PolyfedError(
+            f"{where}: run.splits = {settings.splits}, but run.seeds has {len(settings.seeds)}; every split has a seed "
+            "of its own: list as many, or none"
+        )
     if settings.eval_clients is not None and settings.eval_clients < 1:
         raise PolyfedError(f"{where}: run.eval_clients must be at least 1, found {settings.eval_clients}")
     batch = settings.finetune_batch

@@ -34,6 +34,8 @@ class TuneSettings:
     """runs per candidate, each with another seed: its score is their mean"""
     search: str = "grid"
     """"grid" or "random" """
+    by: str = "loss"
+    """what chooses, on validation rows: "loss", or a metric; ties go to the better loss, then to the middle"""
     seed: int = 0
     """of the random draws"""
 
@@ -128,6 +130,8 @@ def tune_plan(section: Any, methods: Mapping[str, type[Algorithm]], where: str) 
             raise PolyfedError(f"{where}: tune.{key} must be a whole number, at least {low}, found {value!r}")
     if settings.search not in ("grid", "random"):
         raise PolyfedError(f"{where}: tune.search must be 'grid' or 'random', found {settings.search!r}")
+    if not isinstance(settings.by, str):
+        raise PolyfedError(f"{where}: tune.by must be 'loss' or the name of a metric, found {settings.by!r}")
     if not isinstance(spaces, Mapping):
         raise PolyfedError(f"{where}: tune.space must be a table of tables, [tune.space.METHOD]")
     return TunePlan(settings, _spaces(spaces, methods, where) if methods else {})

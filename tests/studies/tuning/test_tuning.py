@@ -61,9 +61,10 @@ def test_a_score_is_the_mean_over_clients_of_what_they_deploy_on_validation_rows
     best = found.winner("apfl")
     method = dataclasses.replace(METHODS["apfl"], **best.values)
     result = pf.simulate(problem_of(unequal_clients()), method, rounds=5, eval_every=5)
-    assert best.score == pytest.approx(result.rows[-1]["personal_validation_accuracy"])
+    assert best.score == best.loss == pytest.approx(result.rows[-1]["personal_validation_loss"])
+    assert best.measured["accuracy"] == pytest.approx(result.rows[-1]["personal_validation_accuracy"])
     scores = [trial.score for trial in found.of("apfl")]
-    assert best.candidate == 1 + scores.index(max(scores))
+    assert best.candidate == 1 + scores.index(min(scores))
     assert found.best["apfl"] == method
     assert list(found.table["best"]) == [trial is found.winner(trial.method) for trial in found.trials]
 
@@ -83,13 +84,12 @@ def test_test_rows_change_nothing_in_the_choice(found) -> None:
     assert [trial.score for trial in third.trials] != [trial.score for trial in found.trials]
 
 
-def test_of_equals_the_earlier_candidate_wins_and_a_diverged_one_never() -> None:
-    lr = [1e30, 0.1, 0.1000001]
-    found = pf.tune(problem_of(unequal_clients()), {"fedavg": {"lr": lr}}, methods={}, budget=3, rounds=8)
+def test_a_diverged_candidate_never_wins() -> None:
+    space = {"fedavg": {"lr": [1e30, 0.1, 0.2]}}
+    found = pf.tune(problem_of(unequal_clients()), space, methods={}, budget=3, rounds=8)
     assert [trial.diverged for trial in found.trials] == [True, False, False]
     assert found.trials[0].score is None
-    assert found.trials[1].score == found.trials[2].score
-    assert winner(found).candidate == 2
+    assert winner(found).candidate > 1
     lost = pf.tune(problem_of(unequal_clients()), {"fedavg": {"lr": [1e30, 1e31]}}, budget=2, rounds=8)
     assert lost.winner("fedavg") is None
     with pytest.raises(pf.PolyfedError, match="all candidates of 'fedavg' diverged"):
@@ -116,18 +116,55 @@ def test_a_candidate_that_fails_with_one_seed_does_not_win_by_the_other(monkeypa
     def runs(self, runs, say):
         scores = [reached[method.algorithm.lr][seed - 7] for method, seed in runs]
         spent = {"seconds": 1.0, "compile_seconds": 0.5}
-        return [{"score": score, "loss": score, "diverged": score is None, **spent} for score in scores]
+        return [
+            {"measured": {"loss": score, "accuracy": score}, "diverged": score is None, **spent} for score in scores
+        ]
 
     monkeypatch.setattr(Search, "_runs", runs)
     space = {"fedavg": {"lr": [0.1, 0.2, 0.3]}}
     winners = []
     for repeats in (1, 2):
-        found = pf.tune(problem_of(unequal_clients()), space, methods={}, budget=3, seed=7, repeats=repeats)
+        found = pf.tune(problem_of(unequal_clients()), space, by="accuracy", budget=3, seed=7, repeats=repeats)
         winners.append(winner(found).values["lr"])
     assert winners == [0.2, 0.1]
     assert [trial.diverged for trial in found.trials] == [False, True, False]
     assert [trial.score for trial in found.trials] == [0.6, None, pytest.approx(0.45)]
     assert found.trials[0].seconds == 2
+
+
+@pytest.mark.parametrize(
+    ("accuracies", "losses", "lr"),
+    [
+        ([0.9, 0.9, 0.9, 0.9, 0.9], [0.3, 0.3, 0.3, 0.3, 0.3], 0.01),  # the middle of the range, not the first
+        ([0.9, 0.9, 0.9, 0.9, 0.9], [0.3, 0.3, 0.3, 0.2, 0.3], 0.1),  # the better loss
+        ([0.8, 0.8, 0.9, 0.9, 0.9], [0.1, 0.1, 0.3, 0.3, 0.3], 0.1),  # the middle of those that are best
+        ([0.8, 0.95, 0.9, 0.9, 0.9], [0.1, 0.7, 0.3, 0.3, 0.3], 0.001),
+    ],
+)
+def test_ties_go_to_the_better_loss_and_then_to_the_middle_of_the_range(monkeypatch, accuracies, losses, lr) -> None:
+    rates = [0.0001, 0.001, 0.01, 0.1, 1.0]
+    reached = {rate: {"loss": b, "accuracy": a} for rate, a, b in zip(rates, accuracies, losses, strict=True)}
+
+    def runs(self, runs, say):
+        spent = {"seconds": 1.0, "compile_seconds": 0.5}
+        return [{"measured": reached[method.algorithm.lr], "diverged": False, **spent} for method, _ in runs]
+
+    monkeypatch.setattr(Search, "_runs", runs)
+    found = pf.tune(problem_of(unequal_clients()), {"fedavg": {"lr": rates}}, by="accuracy", budget=5)
+    assert winner(found).values["lr"] == lr
+
+
+def test_the_loss_chooses_unless_a_metric_is_named() -> None:
+    problem, space = problem_of(unequal_clients()), {"fedavg": {"lr": [0.01, 0.1, 1.0]}}
+    found = pf.tune(problem, space, methods={}, budget=3, rounds=5)
+    assert winner(found).loss == min(trial.loss for trial in found.trials if trial.loss is not None)
+    chosen = pf.tune(problem, space, methods={}, budget=3, rounds=5, by="balanced_accuracy", metric="auc")
+    assert {"loss", "balanced_accuracy", "auc"} == set(winner(chosen).measured)
+    assert winner(chosen).score == max(trial.score for trial in chosen.trials if trial.score is not None)
+    with pytest.raises(pf.PolyfedError, match=r"tune: tune.by: unknown metric 'balanced_acuracy'.*balanced_accuracy"):
+        pf.tune(problem, space, methods={}, budget=3, rounds=5, by="balanced_acuracy")
+    with pytest.raises(pf.PolyfedError, match=r"run.metric: metric 'rmse' is for real numbers"):
+        pf.tune(problem, space, methods={}, budget=3, rounds=5, metric="rmse")
 
 
 def test_seeds_of_a_config_are_taken_in_their_order_and_must_be_enough() -> None:
@@ -150,7 +187,8 @@ def test_a_regression_is_tuned_by_its_error() -> None:
     fed = pf.Federation.from_arrays([(x[:30], y[:30]), (x[30:], y[30:])])
     problem = pf.Problem(fed, pf.models.linear(), "squared")
     found = pf.tune(problem, {"fedavg": {"lr": [0.0001, 0.1]}}, budget=2, rounds=10)
-    assert found.metric == "error"
+    assert found.metric == "rmse"
+    assert winner(found).measured["rmse"] == pytest.approx(np.sqrt(2 * (winner(found).loss or 0)), rel=0.1)
     assert winner(found).values == {"lr": 0.1}
     assert found.edges("fedavg") == ["lr = 0.1 is the largest that was tried"]
 

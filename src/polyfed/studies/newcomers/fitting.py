@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -56,7 +56,8 @@ class DataKind:
 def fitted(newcomers: Federation, run: DataKind, loss: str) -> Federation:
     """The newcomers with the run's classes: the same label has the same number."""
     x = _features(newcomers, run)
-    targets = {"softmax": _classes, "logistic": _binary, "squared": _real}[loss]
+    newcomers = _with_labels(newcomers) if loss == "softmax" else newcomers
+    targets = {"softmax": _classes, "logistic": _binary, "tags": _real, "squared": _real}[loss]
     mapped = targets(newcomers, run)
     parts = {}
     for part in PARTS:
@@ -93,6 +94,18 @@ def _classes(newcomers: Federation, run: DataKind) -> Callable[[np.ndarray], np.
     return lambda y: y.astype(np.int32) if number is None else number[y].astype(np.int32)
 
 
+def _with_labels(newcomers: Federation) -> Federation:
+    """Whole numbers that were taken for real ones, as a single client may have one label only, as labels."""
+    values = newcomers.label_values()
+    if newcomers.classes is not None or (values < 0).any() or (values != np.floor(values)).any():
+        return newcomers
+    parts = {}
+    for part in PARTS:
+        split = newcomers.split(part)
+        parts[part] = Split(split.x, split.y.reshape(len(split.y)).astype(np.int32), split.offsets)
+    return dataclasses.replace(newcomers, **parts, classes=int(values[-1]) + 1)
+
+
 def _binary(newcomers: Federation, run: DataKind) -> Callable[[np.ndarray], np.ndarray]:
     """+-1; where the run's positive label is 1, a newcomer may write the other one as 0 or -1."""
     assert run.signs is not None
@@ -116,16 +129,29 @@ def _real(newcomers: Federation, run: DataKind) -> Callable[[np.ndarray], np.nda
 def _named(newcomers: Federation, run: DataKind) -> np.ndarray | None:
     """The run's number of each of the newcomers' named labels; None where labels are numbers."""
     mine, theirs = newcomers.label_names, run.label_names
-    if (mine is None) != (theirs is None):
-        kind = ("numbers", "text") if mine is None else ("text", "numbers")
-        raise PolyfedError(f"the newcomers' labels are {kind[0]}, expected {kind[1]} as in the run")
-    if mine is None or theirs is None:
+    if mine is None and theirs is None:
         return None
-    for name in mine:
-        if name not in theirs:
-            known = ", ".join(theirs[:8]) + (", ..." if len(theirs) > 8 else "")
-            raise PolyfedError(f"a newcomer has the label '{name}', which the run does not know; it knows {known}")
-    return np.array([theirs.index(name) for name in mine])
+    if (mine is None) != (theirs is None):  # labels such as 1 and 2 have names, 0 and 1 have none
+        mine, theirs = mine or _numbers(newcomers.classes), theirs or _numbers(run.classes) or ("-1", "1")
+        if not (are_numbers(mine) and are_numbers(theirs)):
+            kind = ("numbers", "text") if newcomers.label_names is None else ("text", "numbers")
+            raise PolyfedError(f"the newcomers' labels are {kind[0]}, expected {kind[1]} as in the run")
+    assert mine is not None
+    assert theirs is not None
+    present = {mine[int(label)] for label in newcomers.label_values()}
+    for name in sorted(present - set(theirs)):
+        known = ", ".join(theirs[:8]) + (", ..." if len(theirs) > 8 else "")
+        raise PolyfedError(f"a newcomer has the label '{name}', which the run does not know; it knows {known}")
+    return np.array([theirs.index(name) if name in theirs else 0 for name in mine])
+
+
+def _numbers(classes: int | None) -> tuple[str, ...]:
+    return tuple(map(str, range(classes or 0)))
+
+
+def are_numbers(names: Iterable[str]) -> bool:
+    """Whether labels' names are whole numbers."""
+    return all(name.removeprefix("-").isdecimal() for name in names)
 
 
 def _refuse_label(newcomers: Federation, wrong: Callable[[np.ndarray], np.ndarray], wanted: str) -> None:

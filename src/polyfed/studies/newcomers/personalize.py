@@ -55,7 +55,7 @@ class Newcomers:
 
     @property
     def metric(self) -> str:
-        """ "accuracy" or "error", by the loss."""
+        """ "accuracy", "squared_error" or "precision_at_5", by the loss."""
         return self.problem.loss.metric_name
 
     def personal(self, client: str | int) -> Tree:
@@ -138,7 +138,7 @@ def personalize(
     known = _known(run, finetune)
     _check_steps(steps)
     federation = fitted(_federation(data, validation, test), known.data, known.loss)
-    problem = Problem(federation, known.model, known.loss, known.l2)
+    problem = Problem(federation, known.model, known.loss, known.l2, known.class_weight)
     chosen = known.seed if seed is None else seed
     params, metrics = join(
         problem,

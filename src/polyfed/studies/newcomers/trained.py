@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -50,6 +50,7 @@ class Trained:
     dtype: DType
     finetune: FineTune | None = None
     """The rule, where what clients deploy is the fine-tuned global model."""
+    class_weight: Sequence[float] | None = None
 
     @classmethod
     def of(cls, simulation: Simulation, finetune: FineTune | None = None) -> Trained:
@@ -65,6 +66,7 @@ class Trained:
             simulation.seed,
             simulation.dtype,
             finetune,
+            None if problem.class_weight is None else problem.class_weight.tolist(),
         )
 
 
@@ -83,6 +85,7 @@ def save(folder: Path, trained: Trained) -> None:
         "dtype": trained.dtype,
         "finetune": None if trained.finetune is None else dataclasses.asdict(trained.finetune),
         "data": dataclasses.asdict(trained.data),
+        "class_weight": trained.class_weight,
     }
     write_text(place / "method.json", json.dumps(about, indent=1) + "\n")
 
@@ -115,6 +118,7 @@ def restored(folder: Path, section: JsonObject) -> Trained:
     method = get_algorithm(about["algorithm"])(**hyper)
     data = DataKind.from_json(about["data"])
     options = dict(section)
+    options.pop("class_weight", None)  # the numbers that follow from it are known
     architecture, loss, l2 = MODELS[options.pop("model")], options.pop("loss"), options.pop("l2")
     model = architecture(**options).build(data.features, data.outputs)
     with precision(about["dtype"]):
@@ -123,7 +127,19 @@ def restored(folder: Path, section: JsonObject) -> Trained:
         like = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes)
         server = load_tree(folder / "state.safetensors", like)
     finetune = None if about["finetune"] is None else FineTune(**about["finetune"])
-    return Trained(method, server, model, loss, l2, data, about["round"], about["seed"], about["dtype"], finetune)
+    return Trained(
+        method,
+        server,
+        model,
+        loss,
+        l2,
+        data,
+        about["round"],
+        about["seed"],
+        about["dtype"],
+        finetune,
+        about.get("class_weight"),
+    )
 
 
 def to_json(value: object) -> Any:

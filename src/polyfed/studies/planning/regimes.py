@@ -16,7 +16,8 @@ import numpy as np
 from polyfed import algorithms, theory
 from polyfed.algorithms.contract import Algorithm
 from polyfed.core.trees import Tree
-from polyfed.engine.simulate import PlannedRun, simulate_all
+from polyfed.engine.loop import PlannedRun
+from polyfed.engine.simulate import simulate_all
 from polyfed.engine.simulation import Simulation
 from polyfed.problem.batch_constants import gradient_variances
 from polyfed.problem.problem import Problem

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from polyfed.core.errors import PolyfedError
 from polyfed.core.files import as_toml, write_csv, write_text
+from polyfed.problem.metrics import Metric
 from polyfed.studies.config import Config, Method, as_table
-from polyfed.studies.evaluation import LOWER_IS_BETTER
 from polyfed.studies.search_space import Axis, TunePlan
 
 if TYPE_CHECKING:
@@ -31,13 +32,17 @@ class Trial:
     """"grid", "random" or, with an empty space, "fixed" """
     values: dict[str, Any]
     score: float | None
-    """mean over clients, and runs, of the deployed models' metric on validation rows, at the last round; None if a run
-    diverged"""
-    loss: float | None
-    """the same of the loss"""
+    """what chooses: one of `measured`"""
+    measured: dict[str, float | None]
+    """the loss, the metric that is shown and what chooses, by name: means over clients, and runs, of what clients
+    deploy, on validation rows, at the last round; None if a run diverged"""
     diverged: bool
     seconds: float
     compile_seconds: float
+
+    @property
+    def loss(self) -> float | None:
+        return self.measured["loss"]
 
 
 @dataclass(frozen=True)
@@ -46,19 +51,42 @@ class Tuning:
 
     config: Config
     plan: TunePlan
-    metric: str
+    shown: Metric
+    """the metric of tables"""
+    by: Metric | None
+    """what chooses; None for the loss"""
     trials: tuple[Trial, ...]
     methods: dict[str, list[Method]]
     """the candidates as methods, by label"""
+
+    @property
+    def metric(self) -> str:
+        """The name of the metric of tables."""
+        return self.shown.name
+
+    @property
+    def chosen_by(self) -> str:
+        """The name of what chooses."""
+        return "loss" if self.by is None else self.by.name
 
     def of(self, label: str) -> list[Trial]:
         return [trial for trial in self.trials if trial.method == label]
 
     def winner(self, label: str) -> Trial | None:
-        """The candidate with the best score, the earlier one of equals; None where all diverged."""
-        sound = [trial for trial in self.of(label) if trial.score is not None]
-        sign = -1 if self.metric in LOWER_IS_BETTER else 1
-        return max(sound, key=lambda trial: (sign * (trial.score or 0.0), -trial.candidate), default=None)
+        """The candidate that is best by what chooses; None where all diverged.
+
+        Of equals, the one with the least loss; of those, the one in the middle of their range.
+        """
+        sound = [trial for trial in self.of(label) if not trial.diverged]
+        if not sound:
+            return None
+        sign = 1.0 if self.by is not None and self.by.higher_is_better else -1.0
+
+        def rank(trial: Trial) -> tuple[float, float]:
+            return _worth(trial.score, sign), _worth(trial.loss, -1.0)
+
+        best = max(map(rank, sound))
+        return _middle([trial for trial in sound if rank(trial) == best])
 
     @property
     def best(self) -> dict[str, Algorithm]:
@@ -83,8 +111,7 @@ class Tuning:
                 "candidate": trial.candidate,
                 "origin": trial.origin,
                 **{name: _cell(trial.values.get(name)) for name in names},
-                f"validation_{self.metric}": trial.score,
-                "validation_loss": trial.loss,
+                **{f"validation_{name}": value for name, value in trial.measured.items()},
                 "diverged": trial.diverged,
                 "best": trial is best[trial.method],
                 "seconds": trial.seconds,
@@ -143,8 +170,34 @@ class Tuning:
         rounds = settings.rounds or self.config.run.rounds
         work = f"{rounds} rounds each" if settings.repeats == 1 else f"{settings.repeats} runs of {rounds} rounds each"
         lines = [f"# The winners of `polyfed tune`: {settings.budget} candidates per method, {work},"]
-        lines.append(f"# by the mean validation {self.metric} of the deployed models over clients.")
+        lines.append(f"# by the mean validation {self.chosen_by} of the deployed models over clients.")
         return "\n".join([*lines, as_toml(sections)])
+
+
+def _middle(tied: list[Trial]) -> Trial:
+    """Of candidates that nothing tells apart, the one whose numbers are nearest to the middle of theirs.
+
+    Distances are counted in places along each hyper-parameter's sorted values, so that 0.01 is the middle of 0.001,
+    0.01 and 0.1. Of two middles the smaller one is taken.
+    """
+    tried = {name: sorted({trial.values[name] for trial in tied}) for name in tied[0].values if _ordered(name, tied)}
+
+    def distance(trial: Trial) -> tuple[float, list[float]]:
+        places = [values.index(trial.values[name]) - (len(values) - 1) / 2 for name, values in tried.items()]
+        return sum(map(abs, places)), places
+
+    return min(tied, key=distance)
+
+
+def _ordered(name: str, trials: list[Trial]) -> bool:
+    """Whether all values of a hyper-parameter are numbers."""
+    values = [trial.values.get(name) for trial in trials]
+    return all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
+
+
+def _worth(value: float | None, sign: float) -> float:
+    """More is better; a metric that no client has ranks below all others."""
+    return -math.inf if value is None else sign * value
 
 
 def _goes_on(algorithm: Algorithm, axis: Axis, value: float, sign: int) -> bool:

@@ -22,14 +22,18 @@ from polyfed.core.errors import Interrupted, PolyfedError
 from polyfed.core.precision import Compute
 from polyfed.data import Federation
 from polyfed.engine.checkpoint import checkpoint as checkpoints
+from polyfed.engine.identity import run_identity
+from polyfed.engine.loop import PlannedRun
 from polyfed.engine.measure import FineTune
 from polyfed.engine.result import Result
-from polyfed.engine.simulate import PlannedRun, run_identity, simulate_all
+from polyfed.engine.simulate import simulate_all
 from polyfed.engine.simulation import Simulation
 from polyfed.problem.problem import DType, Init, Problem
+from polyfed.studies.cautions import refuse_hopeless
 from polyfed.studies.config import Config, Method, hyper_parameter, read_config
 from polyfed.studies.finished_runs import FinishedRuns
 from polyfed.studies.run_settings import RunSettings
+from polyfed.studies.scoring import mean_metrics, problem_metric
 from polyfed.studies.search_space import TunePlan, tune_plan
 from polyfed.studies.tuning.outcome import Trial, Tuning
 
@@ -56,6 +60,8 @@ def tune(
     rounds: int | None = None,
     repeats: int = 1,
     search: str = "grid",
+    by: str = "loss",
+    metric: str | None = None,
     seed: int = 0,
     methods: Mapping[str, Algorithm] | None = None,
     participation: Any = 1.0,
@@ -69,6 +75,7 @@ def tune(
     """Search the hyper-parameters of several methods, `budget` candidates for each, and choose by validation rows.
 
     A candidate is run `repeats` times, with the seeds `seed`, `seed` + 1 and so on.
+    `by`: what chooses, the loss or a metric's name; `metric`: what tables show, by default what fits the problem.
     `what`: a problem, or a config (or its path) with a section [tune], which then says all but the last three.
     `spaces`: for each method, {hyper-parameter: a list of values, or {"low": ..., "high": ..., "log": ...}}; its key is
     an algorithm's name, or a key of `methods`, which has algorithms whose other hyper-parameters are not the defaults.
@@ -78,11 +85,11 @@ def tune(
         what = read_config(what)
     if isinstance(what, Problem):
         chosen = {label: Method(label, algorithm) for label, algorithm in _methods(spaces, methods).items()}
-        settings = {"budget": budget, "rounds": rounds, "repeats": repeats, "search": search, "seed": seed}
+        settings = {"budget": budget, "rounds": rounds, "repeats": repeats, "search": search, "by": by, "seed": seed}
         kinds = {label: type(method.algorithm) for label, method in chosen.items()}
         plan = tune_plan({**settings, "space": spaces or {}}, kinds, "tune")
         numbers: Any = {"init": init, "dtype": dtype, "compute": compute}
-        run = RunSettings(rounds=rounds or 100, participation=participation, seed=seed, **numbers)
+        run = RunSettings(rounds=rounds or 100, participation=participation, seed=seed, metric=metric, **numbers)
         config = Config({}, {}, list(chosen.values()), run, "tune", _problem=what)
     else:
         config, plan = what, what.tune
@@ -95,6 +102,7 @@ def search_all(
     config: Config, plan: TunePlan, folder: Path | None, resume: bool, progress: TuneProgress | None
 ) -> Tuning:
     """Run all candidates of all methods of a config, and write what was found to `folder`."""
+    refuse_hopeless(config)
     candidates = {method.label: _candidates(config, plan, method) for method in config.methods}
     seeds = seeds_of(config, plan)
     problem = _without_test(config)
@@ -109,8 +117,10 @@ def search_all(
 
         def say(done: float, label: str = label, entries: list[Any] = entries) -> None:
             if progress is not None:
-                best = _found(config, plan, problem, trials, {}).winner(label)
-                progress(label, done, len(entries), "" if best is None else f"best {best.score:.4f}")
+                best = search.tuning(trials, {}).winner(label)
+                progress(
+                    label, done, len(entries), "" if best is None or best.score is None else f"best {best.score:.4f}"
+                )
 
         try:
             outcomes = search.outcomes([method for *_, method in entries], say)
@@ -120,9 +130,10 @@ def search_all(
             done = sum(search.is_done(method) for found in candidates.values() for *_, method in found)
             raise Stopped(folder or Path(), done, total)
         for number, ((origin, values, _), outcome) in enumerate(zip(entries, outcomes, strict=True), start=1):
-            trials.append(Trial(label, number, origin, values, **outcome))
+            score = outcome["measured"][search.chosen_by]
+            trials.append(Trial(label, number, origin, values, score, **outcome))
         say(len(entries))
-    found = _found(config, plan, problem, trials, {k: [m for *_, m in v] for k, v in candidates.items()})
+    found = search.tuning(trials, {label: [method for *_, method in entries] for label, entries in candidates.items()})
     if folder is not None:
         shutil.rmtree(folder / UNFINISHED, ignore_errors=True)
         found.write(folder)
@@ -140,6 +151,19 @@ class Search:
     seeds: list[int]
     """of the runs of every candidate"""
     folder: Path | None
+
+    def __post_init__(self) -> None:
+        named, by = f"{self.config.where}: run.metric", self.plan.settings.by
+        self.shown = problem_metric(self.config.run.metric, self.problem, named)
+        self.by = None if by == "loss" else problem_metric(by, self.problem, f"{self.config.where}: tune.by")
+
+    @property
+    def chosen_by(self) -> str:
+        return "loss" if self.by is None else self.by.name
+
+    def tuning(self, trials: list[Trial], methods: dict[str, list[Method]]) -> Tuning:
+        """What these candidates amount to."""
+        return Tuning(self.config, self.plan, self.shown, self.by, tuple(trials), methods)
 
     def outcomes(self, methods: list[Method], say: Callable[[float], None]) -> list[dict[str, Any]] | None:
         """What these candidates of a method reached, each over all its seeds; None where Ctrl-C came before the end."""
@@ -204,19 +228,24 @@ class Search:
         participation = 1.0 if algorithm.name == Local.name else run.participation
         identity = run_identity(self.problem, algorithm, participation, seed, run.init, run.dtype, run.compute)
         rounds = self.plan.settings.rounds or run.rounds
-        return _digest({**identity, "rounds": rounds, "finetune": None if finetune is None else asdict(finetune)})
+        tuned = None if finetune is None else asdict(finetune)
+        wanted = [metric.name for metric in (self.shown, self.by) if metric is not None]
+        return _digest({**identity, "rounds": rounds, "finetune": tuned, "measured": wanted})
 
     def _reached(self, method: Method, result: Result) -> dict[str, Any]:
-        """The score of the deployed models on validation rows."""
-        finetune = self._finetune(method)
-        measured = result.simulation.measure(finetune)["finetuned" if finetune else "personal"]["validation"]
-        score, loss = (float(np.nanmean(measured[name])) for name in (self.problem.loss.metric_name, "loss"))
-        diverged = result.diverged is not None or not np.isfinite([score, loss]).all()
+        """What the deployed models reach on validation rows, as means over clients."""
+        finetune, simulation = self._finetune(method), result.simulation
+        model = "finetuned" if finetune else "personal"
+        measured = {"loss": float(np.nanmean(simulation.measure(finetune)[model]["validation"]["loss"]))}
+        wanted = [metric for metric in dict.fromkeys([self.shown, self.by]) if metric is not None]
+        if np.isfinite(measured["loss"]) and result.diverged is None:
+            measured |= mean_metrics(simulation, wanted, "validation", model, finetune)
+        diverged = result.diverged is not None or not np.isfinite(measured["loss"])
+        names = ["loss", *(metric.name for metric in wanted)]
         return {
-            "score": None if diverged else score,
-            "loss": None if diverged else loss,
+            "measured": {name: None if diverged else _finite(measured[name]) for name in names},
             "diverged": diverged,
-            "seconds": result.simulation.seconds,
+            "seconds": simulation.seconds,
             "compile_seconds": result.compile_seconds,
         }
 
@@ -224,9 +253,14 @@ class Search:
 def _over_seeds(reached: list[dict[str, Any]]) -> dict[str, Any]:
     """A candidate's runs as one: means, and what they took in all."""
     diverged = any(one["diverged"] for one in reached)
-    means = {key: None if diverged else float(np.mean([one[key] for one in reached])) for key in ("score", "loss")}
+    columns = {name: [one["measured"][name] for one in reached] for name in reached[0]["measured"]}
+    means = {name: None if None in values else float(np.mean(values)) for name, values in columns.items()}
     spent = {key: sum(one[key] for one in reached) for key in ("seconds", "compile_seconds")}
-    return {**means, "diverged": diverged, **spent}
+    return {"measured": means, "diverged": diverged, **spent}
+
+
+def _finite(value: float) -> float | None:
+    return value if np.isfinite(value) else None
 
 
 @contextmanager
@@ -296,13 +330,7 @@ def _without_test(config: Config) -> Problem:
         offsets=np.zeros_like(federation.test.offsets),
     )
     hidden: Federation = dataclasses.replace(federation, test=nobody)
-    return Problem(hidden, problem.model, problem.loss.name, problem.l2)
-
-
-def _found(
-    config: Config, plan: TunePlan, problem: Problem, trials: list[Trial], methods: dict[str, list[Method]]
-) -> Tuning:
-    return Tuning(config, plan, problem.loss.metric_name, tuple(trials), methods)
+    return problem.of(hidden)
 
 
 def _digest(identity: dict[str, Any]) -> str:

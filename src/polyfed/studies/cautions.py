@@ -1,0 +1,71 @@
+"""Cautions of a run: what refuses to run at all, and a stepsize that ends above the constant predictor."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from polyfed.algorithms import Local
+from polyfed.algorithms.contract import Algorithm
+from polyfed.algorithms.shared.local_work import Steps
+from polyfed.data import Federation
+from polyfed.data.cautions import Caution, refuse_one_class, refuse_one_client
+from polyfed.engine.simulation import Metrics
+from polyfed.problem.problem import Problem
+from polyfed.studies.config import Config
+
+
+def refuse_hopeless(config: Config) -> None:
+    """Refuse one class, and one client unless every method trains alone, before anything runs."""
+    federation = config.problem.federation
+    with config.named():
+        refuse_one_class(federation, classifies=config.problem.loss.name == "logistic")
+        if any(method.algorithm.name != Local.name for method in config.methods):
+            refuse_one_client(federation)
+
+
+def after_run_cautions(
+    problem: Problem, algorithm: Algorithm, metrics: Metrics, clients: np.ndarray | None = None
+) -> list[Caution]:
+    """A stepsize with which the deployed models' mean training loss ends above the constant predictor's.
+
+    `clients` are those that were measured, by default all. Of a population the rows are not read again. Where classes
+    are weighed, training aims at another loss than the one that is measured: nothing is said.
+    """
+    constant = None if problem.class_weight is not None else constant_losses(problem)
+    if constant is None or "train" not in metrics["personal"]:
+        return []
+    losses = metrics["personal"]["train"]["loss"]
+    reached = float(np.mean(losses))
+    yardstick = float(np.mean(constant if clients is None else constant[clients]))
+    if reached <= yardstick * (1 + 1e-6):
+        return []
+    rate = algorithm.lr if isinstance(algorithm, Steps) else None
+    who = f"{algorithm.name} with lr = {rate:g}" if isinstance(rate, int | float) else algorithm.name
+    return [
+        Caution(
+            "worse than constant",
+            f"{who} ends with a training loss of {reached:.4g}, above the {yardstick:.4g} of a constant prediction: "
+            "take another stepsize, or more rounds",
+        )
+    ]
+
+
+def constant_losses(problem: Problem) -> np.ndarray | None:
+    """Each client's mean training loss under the best constant prediction of its own training rows.
+
+    The entropy of its class frequencies, or half the variance of its real targets; None for a population and for
+    losses of another kind.
+    """
+    federation = problem.federation
+    if not isinstance(federation, Federation) or problem.loss.name not in ("softmax", "logistic", "squared"):
+        return None
+    targets = [federation.train.of(client)[1] for client in range(len(federation))]
+    if problem.loss.name == "squared":
+        return np.array([0.5 * np.var(y.astype(np.float64), axis=0).sum() for y in targets])
+    return np.array([_entropy(y) for y in targets])
+
+
+def _entropy(labels: np.ndarray) -> float:
+    _, counts = np.unique(labels, return_counts=True)
+    shares = counts / counts.sum()
+    return float(-(shares * np.log(shares)).sum())

@@ -1,0 +1,97 @@
+"""What a method's runs say together of every client's gain over another model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from polyfed.problem.metrics import Metric
+from polyfed.studies.verdicts import (
+    Interval,
+    RowEvidence,
+    auc_evidence,
+    count_verdicts,
+    interval_on_rows,
+    mean_evidence,
+    mean_gain_on_rows,
+    mean_over_evidence,
+    over_evidence,
+    over_seeds,
+    row_evidence,
+    row_kind,
+)
+
+REFERENCES = ("alone", "global", "constant")
+"""What the deployed model is compared with."""
+Basis = Literal["splits", "rows", "seeds"]
+"""What intervals come from: several splits; the test rows of one split; the same, of models with several seeds."""
+Pair = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""The scores of the deployed model and of the reference for a client's test rows, and their labels."""
+
+
+@dataclass(frozen=True)
+class Gains:
+    """The gains of all measured clients over one reference, positive where they are for the better."""
+
+    clients: tuple[Interval, ...]
+    mean: Interval
+    """over the clients"""
+    basis: Basis
+
+    def as_dict(self) -> dict[str, Any]:
+        """As summary.json has it: how many clients are helped, harmed or undecided is after Holm's correction."""
+        counts = count_verdicts(self.clients)
+        ends = (self.mean.low, self.mean.high) if self.mean.known else (None, None)
+        return {
+            "clients": counts.clients,
+            "helped": counts.gains,
+            "harmed": counts.loses,
+            "undecided": counts.cannot_tell,
+            "mean": {"estimate": self.mean.estimate, "low": ends[0], "high": ends[1]},
+            "basis": self.basis,
+        }
+
+
+def evidence(metric: Metric, scores: np.ndarray, reference: np.ndarray, labels: np.ndarray) -> RowEvidence:
+    """What the test rows say of a gain; by a short cut where the metric allows one, to the same numbers."""
+    higher, kind = metric.higher_is_better, row_kind(metric.name)
+    if metric.by_row is not None:
+        difference = metric.by_row(scores, labels) - metric.by_row(reference, labels)
+        return mean_evidence(difference if higher else -difference, kind)
+    if metric.name == "auc" and scores.ndim == 1:
+        return auc_evidence(scores, reference, labels)
+    return row_evidence(metric, scores, reference, labels, higher_is_better=higher, kind=kind)
+
+
+class GainsInTheMaking:
+    """Takes clients as they come, each with its test rows in all runs of a method, and holds none of these rows."""
+
+    def __init__(self, metric: Metric, clients: int, basis: Basis, outside: np.ndarray) -> None:
+        """`outside`: the rows of each client that are not test rows."""
+        self.metric, self.outside = metric, outside
+        self.basis: Basis = basis
+        self.intervals: list[Interval | None] = [None] * clients
+        self.evidence: list[list[RowEvidence]] = [[] for _ in range(clients)]
+
+    def add(self, place: int, runs: Sequence[Pair]) -> None:
+        """A client's scores, those of the reference, and its labels, in each run."""
+        if self.basis == "splits":
+            self.evidence[place] = [evidence(self.metric, *pair) for pair in runs]
+            self.intervals[place] = over_evidence(self.evidence[place], self.outside[place])
+        elif self.basis == "rows":
+            self.intervals[place] = interval_on_rows(evidence(self.metric, *runs[0]))
+        else:
+            ours, theirs, labels = zip(*runs, strict=True)
+            kind, higher = row_kind(self.metric.name), self.metric.higher_is_better
+            self.intervals[place] = over_seeds(self.metric, ours, theirs, labels[0], higher_is_better=higher, kind=kind)
+
+    def finished(self) -> Gains:
+        """The gains, when every client has come."""
+        clients = tuple(interval for interval in self.intervals if interval is not None)
+        assert len(clients) == len(self.intervals)
+        if self.basis != "splits":
+            return Gains(clients, mean_gain_on_rows(clients), self.basis)
+        return Gains(clients, mean_over_evidence(self.evidence, self.outside), self.basis)

@@ -1,0 +1,78 @@
+"""Intervals around an estimate, and what they say about its sign."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from scipy import stats
+
+Sign = Literal["above", "below", "undecided"]
+"""What an interval says of a difference: that it is above zero, below it, or neither."""
+
+
+@dataclass(frozen=True)
+class Interval:
+    """An estimate, and the range that holds the true value with the given confidence."""
+
+    estimate: float
+    low: float
+    high: float
+    confidence: float = 0.95
+    freedom: float = float("inf")
+    """Degrees of freedom of Student's law, by which the range was made."""
+
+    @property
+    def sign(self) -> Sign:
+        """An interval that touches zero, or is not known, decides nothing."""
+        if self.low > 0:
+            return "above"
+        return "below" if self.high < 0 else "undecided"
+
+    @property
+    def known(self) -> bool:
+        """Whether the range says anything at all."""
+        return bool(np.isfinite(self.low) and np.isfinite(self.high))
+
+    @property
+    def error(self) -> float:
+        """The standard error: half the width over Student's quantile."""
+        return (self.high - self.low) / 2 / float(stats.t.ppf(0.5 + self.confidence / 2, self.freedom))
+
+    @property
+    def p_value(self) -> float:
+        """2 P(T > |estimate| / error), T of Student's law: the two-sided p-value of "the true value is zero".
+
+        It is below 1 - confidence just where zero is outside the range. An interval that is not known has 1.
+        """
+        if not self.known:
+            return 1.0
+        if self.error == 0:
+            return float(self.estimate == 0)
+        return float(2 * stats.t.sf(abs(self.estimate) / self.error, self.freedom))
+
+
+def student(estimate: float, error: float, freedom: float, confidence: float = 0.95) -> Interval:
+    """estimate -+ t error, with Student's quantile t for so many degrees of freedom."""
+    reach = float(stats.t.ppf(0.5 + confidence / 2, freedom)) * error
+    return Interval(estimate, estimate - reach, estimate + reach, confidence, freedom)
+
+
+def unknown(estimate: float = float("nan"), confidence: float = 0.95) -> Interval:
+    """The interval of an estimate of which nothing is known: the range is everything."""
+    return Interval(estimate, -np.inf, np.inf, confidence)
+
+
+def paired(differences: Sequence[float] | np.ndarray, confidence: float = 0.95) -> Interval:
+    """Student's interval for the mean of independent paired differences, such as those of two methods by seed.
+
+    Differences that are not finite are left out. With fewer than two, nothing is known: the range is everything.
+    """
+    values = np.asarray(differences, np.float64)
+    values = values[np.isfinite(values)]
+    if len(values) < 2:
+        return unknown(float(values[0]) if len(values) else float("nan"), confidence)
+    error = float(np.std(values, ddof=1)) / np.sqrt(len(values))
+    return student(float(np.mean(values)), error, len(values) - 1, confidence)

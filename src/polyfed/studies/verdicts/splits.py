@@ -1,0 +1,187 @@
+"""Gains on several random splits of the same rows: intervals for the gain that is to be expected."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from polyfed.core.errors import PolyfedError
+from polyfed.studies.verdicts.intervals import Interval, student, unknown
+from polyfed.studies.verdicts.rows import FEWEST_ROWS, UNSEEN_ROWS, RowEvidence, widened
+
+Numbers = Sequence[float] | np.ndarray
+FEWEST_SPLITS = 3
+"""Splits with a gain, below which nothing is said; half of all splits must have one, too."""
+ROWS_PER_SPLIT = 0.3
+"""The error from rows counts as much as this share of the rows in further splits, at most."""
+
+
+def over_splits(
+    gains: Numbers,
+    test_rows: float | Numbers,
+    train_rows: float | Numbers,
+    *,
+    errors: Numbers | None = None,
+    floors: Numbers | None = None,
+    tails: Numbers | None = None,
+    confidence: float = 0.95,
+) -> Interval:
+    """An interval for one client's expected gain, from its gains on R random holdouts of its n rows.
+
+    Estimand: the gain on fresh rows of the client's law, expected over training sets of this size and over seeds, the
+    other clients as they are. Each split has its own draw of test rows, and models trained (with their own seed) on
+    rows outside of it; both models of a gain are judged on the same test rows.
+
+    Method: Student's interval with the variance of the mean after Nadeau and Bengio (2003), s^2 (1/R + n2 / n1), for
+    n2 test rows and n1 rows outside the test part (training and validation), as splits share rows. With few splits s^2
+    is known badly, so that a second estimate of it is pooled with it where `errors` (each split's standard error by
+    its rows) are given: with models that do not depend on the split, s^2 would be e^2 n1 / n for the mean e^2 of the
+    squared errors. It counts as k further splits: s'^2 = (k e^2 n1 / n + (R - 1) s^2) / (k + R - 1), with
+    min(k + R - 1, n - 1) degrees of freedom. With k = R (R - 1) n2 / n1 the variance of the mean would be
+    e^2 n2 / n + s^2 / R: what all splits share comes from the rows, and what differs between them is averaged out.
+    Few rows know their error badly, too, so that k is at most 0.3 m, with m = 1 / (1/n + (1/n2 - 1/n) / R) the number
+    of independent rows that the splits are worth.
+
+    Few rows may not have shown what rows can do. `floors` and `tails` of the splits (see `RowEvidence`) say what that
+    may be, and become smaller by n2 / m: the error is at least the smallest floor, and the largest tail, times
+    sqrt(1 + 10 / m), is added to it (in squares). Gains that are all the same, without `floors`, leave -+2.8 / m, the
+    rule of three for a share.
+
+    A gain that is not finite (AUC, where a test part has one class) is left out. With fewer than three left, or less
+    than half of the splits, or fewer than three rows in all, nothing is known: the range is everything.
+
+    Assumptions: rows are independent draws from the client's law; splits are drawn at random, and stratified at most
+    by label; no test row was used to choose anything. Without `errors`, log-loss and metrics of few positives are
+    covered less often than stated: see docs/verdicts.md for measured coverage.
+    """
+    values = np.asarray(gains, np.float64)
+    defined = np.isfinite(values)
+    splits, estimate = int(defined.sum()), float(np.mean(values[defined])) if defined.any() else float("nan")
+    test, outside = _mean_rows(test_rows, values), _mean_rows(train_rows, values)
+    rows = test + outside
+    if splits < max(FEWEST_SPLITS, len(values) / 2) or min(test, outside) <= 0 or rows < FEWEST_ROWS:
+        return unknown(estimate, confidence)
+    independent = 1 / (1 / rows + (1 / test - 1 / rows) / splits)
+    variance, freedom = float(np.var(values[defined], ddof=1)), splits - 1.0
+    from_rows = _finite(errors, defined)
+    if len(from_rows):
+        weight = min(splits * (splits - 1) * test / outside, ROWS_PER_SPLIT * independent)
+        expected = float(np.mean(from_rows**2)) * outside / rows
+        variance = (weight * expected + freedom * variance) / (weight + freedom)
+        freedom += weight
+    error = np.sqrt(variance * (1 / splits + test / outside))
+    floor = float(np.min(_finite(floors, defined), initial=np.inf))
+    if not np.isfinite(floor):
+        floor = np.sqrt(UNSEEN_ROWS) / test if variance == 0 else 0.0
+    tail = float(np.max(_finite(tails, defined), initial=0.0))
+    scale = test / independent
+    error = np.hypot(max(float(error), floor * scale), widened(tail * scale, independent))
+    return student(estimate, float(error), min(freedom, rows - 1), confidence)
+
+
+def over_evidence(evidence: Sequence[RowEvidence], train_rows: float | Numbers, confidence: float = 0.95) -> Interval:
+    """`over_splits`, from the evidence of each split's test rows.
+
+    Where rows of one class carry the metric (AUC), these are counted: few positives leave few degrees of freedom.
+    """
+    test = np.array([split.test_rows for split in evidence], np.float64)
+    counted = np.array([split.counted_rows for split in evidence], np.float64)
+    outside = np.broadcast_to(np.asarray(train_rows, np.float64), test.shape)
+    share = np.divide(counted, test, out=np.ones_like(test), where=test > 0)
+    return over_splits(
+        [split.gain for split in evidence],
+        counted,
+        outside * share,
+        errors=[split.error for split in evidence],
+        floors=[split.floor for split in evidence],
+        tails=[split.tail for split in evidence],
+        confidence=confidence,
+    )
+
+
+def mean_gain(
+    gains: np.ndarray,
+    test_rows: Numbers,
+    train_rows: Numbers,
+    *,
+    errors: np.ndarray | None = None,
+    unseen: Numbers | None = None,
+    confidence: float = 0.95,
+) -> Interval:
+    """An interval for the mean over clients of their expected gains, from gains (splits, clients).
+
+    Estimand: the plain mean, over these very clients, of the gains that `over_splits` is about; clients that could have
+    been there are no part of it. Method: that of `over_splits`, on the mean over clients of each split, as the splits
+    of all clients are redrawn together. `errors` (splits, clients) are added in squares, as clients have different
+    rows, and so is `unseen`, what each client's few rows may not have shown. `test_rows` and `train_rows` have a number
+    for each client. A client without a gain on more than half of the splits is left out; where it has none on single
+    splits, it stands there with its mean over the others.
+    """
+    values = np.asarray(gains, np.float64)
+    defined = np.isfinite(values)
+    kept = defined.sum(axis=0) >= max(1, len(values) / 2)
+    if not kept.any():
+        return unknown(confidence=confidence)
+    values, defined = values[:, kept], defined[:, kept]
+    own = np.sum(values, axis=0, where=defined) / defined.sum(axis=0)
+    values = np.where(defined, values, own)
+    from_rows = None
+    if errors is not None:
+        squares = np.asarray(errors, np.float64)[:, kept] ** 2
+        known = np.isfinite(squares)
+        mean = np.sum(squares, axis=0, where=known) / np.maximum(known.sum(axis=0), 1)
+        from_rows = np.sqrt(np.sum(np.where(known, squares, mean), axis=1)) / values.shape[1]
+    test, outside = np.asarray(test_rows, np.float64)[kept].sum(), np.asarray(train_rows, np.float64)[kept].sum()
+    tails = None
+    if unseen is not None:
+        total = float(np.sqrt(np.nansum(np.asarray(unseen, np.float64)[kept] ** 2)))
+        tails = np.full(len(values), total / values.shape[1])
+    return over_splits(values.mean(axis=1), test, outside, errors=from_rows, tails=tails, confidence=confidence)
+
+
+def mean_over_evidence(
+    clients: Sequence[Sequence[RowEvidence]], train_rows: Numbers, confidence: float = 0.95
+) -> Interval:
+    """`mean_gain`, from each client's evidence of each split, and each client's rows outside the test part."""
+    by_client = [[(e.gain, e.error, e.floor, e.tail, e.test_rows) for e in splits] for splits in clients]
+    gains, errors, floors, tails, tests = np.moveaxis(np.array(by_client, np.float64), 2, 0)
+    floor = np.min(floors, axis=1, where=np.isfinite(floors), initial=np.inf)
+    tail = np.max(tails, axis=1, where=np.isfinite(tails), initial=0.0)
+    unseen = np.hypot(np.where(np.isfinite(floor), floor, 0.0), tail)
+    return mean_gain(gains.T, tests.mean(axis=1), train_rows, errors=errors.T, unseen=unseen, confidence=confidence)
+
+
+def mean_gain_on_rows(intervals: Sequence[Interval], confidence: float = 0.95) -> Interval:
+    """One split: an interval for the mean over clients of the gains of these very models, from the clients' own.
+
+    The error is sqrt(sum of the squared errors) / K over the K clients that have one, as their rows are independent;
+    the degrees of freedom are Welch and Satterthwaite's.
+    """
+    known = [interval for interval in intervals if interval.known]
+    if not known:
+        return unknown(confidence=confidence)
+    squares = np.array([interval.error**2 for interval in known])
+    freedoms = np.array([interval.freedom for interval in known])
+    total = float(squares.sum())
+    freedom = total**2 / float(np.sum(squares**2 / freedoms)) if total > 0 else 1.0
+    estimate = float(np.mean([interval.estimate for interval in known]))
+    return student(estimate, float(np.sqrt(total)) / len(known), freedom, confidence)
+
+
+def _mean_rows(rows: float | Numbers, gains: np.ndarray) -> float:
+    """The rows of a split, on average."""
+    counts = np.asarray(rows, np.float64)
+    if counts.ndim and len(counts) != len(gains):
+        raise PolyfedError(f"splits: found {len(counts)} numbers of rows for {len(gains)} gains, expected as many")
+    return float(np.mean(counts))
+
+
+def _finite(numbers: Numbers | None, defined: np.ndarray) -> np.ndarray:
+    """Those of the splits that have a gain, where they are known."""
+    if numbers is None:
+        return np.zeros(0)
+    values = np.asarray(numbers, np.float64)
+    if values.shape != defined.shape:
+        raise PolyfedError(f"splits: found {len(values)} errors for {len(defined)} gains, expected as many")
+    return values[defined & np.isfinite(values)]

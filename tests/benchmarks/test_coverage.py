@@ -1,0 +1,92 @@
+"""The study of coverage: its laws against fresh rows, and the intervals of `studies.verdicts` on them."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import accuracy_score, log_loss, roc_auc_score
+
+FOLDER = Path(__file__).parents[2] / "benchmarks"
+
+
+@pytest.fixture
+def study(monkeypatch) -> Any:
+    """The study's modules, which are scripts beside each other."""
+    monkeypatch.syspath_prepend(str(FOLDER))
+    return SimpleNamespace(**{name: importlib.import_module(name) for name in ("coverage", "coverage_laws")})
+
+
+def test_true_metrics_are_those_of_fresh_rows(study) -> None:
+    law = study.coverage_laws.Law("with noise", flips=0.1)
+    rng = np.random.default_rng(0)
+    weights, models = rng.standard_normal(8), rng.standard_normal((2, 8))
+    features = rng.standard_normal((300_000, 8))
+    features[:, -1] = 1
+    labels = rng.random(len(features)) < 0.1 + 0.8 / (1 + np.exp(-features @ weights))
+    for model, true in zip(models, study.coverage_laws.truth(models, weights, law), strict=True):
+        chances = 1 / (1 + np.exp(-features @ model))
+        fresh = accuracy_score(labels, chances > 0.5), roc_auc_score(labels, chances), -log_loss(labels, chances)
+        assert true == pytest.approx(np.array(fresh), abs=0.005)
+
+
+def test_the_models_are_ridge_regressions(study) -> None:
+    laws = study.coverage_laws
+    law = laws.Law("any", validation_share=0.1)
+    rng = np.random.default_rng(0)
+    client = laws._draw(rng, law, rng.standard_normal(8), 60)
+    parts = laws._parts(rng, law, client.labels, 3)
+    models = laws._newton([(client, (parts == 1).astype(float))], 0.05, 3, 8)
+    for model, part in zip(models, parts, strict=True):
+        assert [np.sum(part == 2), np.sum(part == 0)] == pytest.approx([18, 6], abs=1)
+        taken = part == 1
+        other = LogisticRegression(C=1 / (0.05 * taken.sum()), fit_intercept=False, tol=1e-10, max_iter=1000)
+        other.fit(client.features[taken], client.labels[taken])
+        assert model == pytest.approx(other.coef_[0], abs=1e-5)
+
+
+def test_intervals_hold_the_true_gain_in_a_few_federations(study) -> None:
+    """So few that chance is allowed for; a client of 20 rows may have too few of a class for an AUC."""
+    records = study.coverage.study(study.coverage.LAWS[:1], 40, sizes=(20, 100))
+    assert len(records) == 6
+    for record in records:
+        assert record["known"] >= 35
+        held = round(record["known"] * record["covered"]["polyfed"])
+        assert stats.binom.cdf(held, record["known"], 0.93) > 0.002, record
+
+
+@pytest.mark.full
+def test_intervals_hold_the_true_gain_in_93_of_100_federations_and_not_in_all(study) -> None:
+    """400 federations for each size and metric, as docs/verdicts.md shows them."""
+    for record in study.coverage.study(study.coverage.LAWS[:1], 400):
+        assert record["covered"]["polyfed"] >= 0.93, record
+        assert record["rows"] == 20 or record["covered"]["polyfed"] <= 0.99, record
+
+
+@pytest.mark.full
+def test_the_mean_over_clients_is_held_as_well(study) -> None:
+    for record in study.coverage.study_mean(100, sizes=(20, 100)):
+        assert stats.binom.cdf(round(100 * record["covered"]["polyfed"]), 100, 0.93) > 0.01, record
+
+
+@pytest.mark.full
+def test_other_laws_are_held_as_well(study) -> None:
+    """Accuracy of few positives may be held always: most test parts show no difference at all."""
+    for record in study.coverage.study(study.coverage.LAWS[1:], 400, sizes=(20, 100)):
+        assert record["covered"]["polyfed"] >= 0.92, record
+
+
+def test_the_table_and_the_picture_show_every_case(study, tmp_path) -> None:
+    records = study.coverage.study(study.coverage.LAWS[:2], 4, splits=3, sizes=(20,), fresh_sets=1)
+    lines = study.coverage.table(records).splitlines()
+    assert len(lines) == 2 + len(records) == 8
+    assert lines[2].startswith("| near the others | 20 | accuracy | ")
+    assert all(0 <= record["covered_expected"] <= 1 for record in records)
+    study.coverage.draw(records, tmp_path / "folder" / "picture.png")
+    assert (tmp_path / "folder" / "picture.png").stat().st_size > 10_000
