@@ -93,9 +93,7 @@ class Browser:
 
     def open(self, page: Path, *, width: int = 1280, height: int = 900, dark: bool = False) -> None:
         """Load a page in a window of this size and wait until it is loaded and its scripts have run."""
-        phone = width < 500
-        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": phone}
-        self.send("Emulation.setDeviceMetricsOverride", **size)
+        self._size(width, height)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.send("Emulation.setEmulatedMedia", features=[scheme])
         self.errors.clear()
@@ -104,6 +102,16 @@ class Browser:
         self.send("Page.navigate", url=page.resolve().as_uri())
         self._wait(lambda message: message.get("method") == "Page.loadEventFired")
         self.settle()
+
+    def resize(self, width: int, height: int = 900) -> None:
+        """Give the window another size, and the page time to follow."""
+        self._size(width, height)
+        self.run("new Promise(done => setTimeout(done, 500))")  # Plotly follows after a while
+        self.settle()
+
+    def _size(self, width: int, height: int) -> None:
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}
+        self.send("Emulation.setDeviceMetricsOverride", **size)
 
     def settle(self) -> None:
         """Let the page paint twice."""

@@ -2,32 +2,50 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from polyfed.report import write_report
 from polyfed.studies.run_directory import RunRecord
 from tests.report.browser import Browser
-from tests.report.samples import fair, make_run, moving
+from tests.report.gallery import GALLERY
+from tests.report.samples import fair, judged, make_run, moving, page_verdicts
 
 pytestmark = pytest.mark.browser
 
 DRAWN = """[...document.querySelectorAll('.js-plotly-plot')].filter(c => c.offsetParent).map(c => {
   const svg = c.querySelector('svg.main-svg').getBoundingClientRect(), box = c.getBoundingClientRect();
   return {id: c.id, width: svg.width, height: svg.height, room: box.width,
-          marks: c.querySelectorAll('.trace path, .trace .point, .boxes path').length};
+          marks: c.querySelectorAll('.trace path, .trace .point, .boxes path').length,
+          axes: c.id === 'boxes' ? 1 : 2, titles: c.querySelectorAll('.xtitle, .ytitle').length};
 })"""
+OUTSIDE = """(part, whole, by) => {
+  const a = part.getBoundingClientRect(), b = whole.getBoundingClientRect();
+  return a.width && (a.left < b.left - by || a.right > b.right + by || a.top < b.top - by || a.bottom > b.bottom + by);
+}"""
+# Words of a chart that stick out of it.
+CUT_LABELS = f"""[...document.querySelectorAll('.js-plotly-plot')].filter(c => c.offsetParent).flatMap(c =>
+  [...c.querySelectorAll('.main-svg text')].filter(t => ({OUTSIDE})(t, c, 1)).map(t => [c.id, t.textContent]))"""
+# Bars of intervals that leave their cell.
+STRAY_BARS = f"""[...document.querySelectorAll('#client-table .whisker i')].filter(bar =>
+  ({OUTSIDE})(bar, bar.parentNode, 6)).map(bar => bar.closest('tr').textContent)"""
+LEGENDS = """[...document.querySelectorAll('.legend')].filter(l => l.offsetParent).map(l =>
+  [l.clientHeight, l.parentNode.querySelector('.chart').clientHeight])"""
+# Tables that are wider than their room.
+CLIPPED = """[...document.querySelectorAll('.scroll')].filter(s => s.scrollWidth > s.clientWidth + 1)
+  .map(s => s.textContent.slice(0, 60))"""
 # Whether any trace of a method is on screen, chart by chart.
 SEEN = """(method => Object.fromEntries([...document.querySelectorAll('.js-plotly-plot')].map(c => [
   c.id, Boolean(c.offsetParent) && c.data.some(t => t.meta === method && ![false, 'legendonly'].includes(t.visible))
 ])))"""
 
 
-def hospitals() -> list[RunRecord]:
+def three_methods() -> list[RunRecord]:
     local = make_run("Local", algorithm="local", models=("personal", "alone"), bits_per_round=0, lift=0.0)
-    seeds = [moving(make_run("APFL", seed=seed, own_share=True)) for seed in (0, 1)]
+    seeds = judged([moving(make_run("APFL", seed=seed, own_share=True)) for seed in (0, 1)])
     return [local, make_run("FedAvg", lift=0.02), *seeds]
 
 
@@ -45,62 +63,133 @@ def broken() -> list[RunRecord]:
     return [run]
 
 
-CASES: dict[str, Any] = {
-    "several": hospitals,
-    "one-run": lambda: [make_run("APFL", own_share=True)],
+CASES: dict[str, Callable[[], list[RunRecord]]] = {
+    **GALLERY,
+    "several": three_methods,
     "one-client": lambda: [moving(make_run("APFL", clients=1, own_share=True))],
     "two-thousand": lambda: [moving(make_run(x, clients=2000, own_share=True, rounds=40)) for x in ("APFL", "Ditto")],
-    "hundred-regression": lambda: [make_run("FedAvg", clients=100, metric="error", lift=-0.02)],
     "no-alone": lambda: [make_run("FedAvg", models=("global",), splits=("train", "test"))],
-    "twelve-methods": lambda: [make_run(f"A method with a long name {i}", lift=i / 200) for i in range(12)],
+    "twelve-methods": lambda: [fair(make_run(f"A method with a long name {i}", lift=i / 200)) for i in range(12)],
     "evil-names": evil,
-    "fair": lambda: [fair(make_run("FedAvg", models=("global",))), fair(make_run("FedBC"))],
     "broken": broken,
     "no-history": lambda: [RunRecord(r.path, r.config, [], r.clients, r.summary) for r in [make_run()]],
 }
 
 
-@pytest.fixture(params=CASES, ids=list(CASES))
+QUICK = ("hospitals", "several", "twelve-methods", "evil-names", "broken")
+
+
+@pytest.fixture(params=[pytest.param(name, marks=[] if name in QUICK else pytest.mark.full) for name in CASES])
 def page(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return write_report(CASES[request.param](), tmp_path / "report.html", title=request.param)
 
 
 @pytest.fixture
 def several(tmp_path: Path) -> Path:
-    return write_report(hospitals(), tmp_path / "report.html", title="Hospitals")
+    return write_report(three_methods(), tmp_path / "report.html", title="Hospitals")
 
 
-def test_it_opens_without_an_error_or_a_request_and_fits_a_phone(browser: Browser, page: Path) -> None:
-    for width in (1280, 375):
-        browser.open(page, width=width, height=800)
+def test_it_opens_without_an_error_or_a_request_and_everything_fits(browser: Browser, page: Path) -> None:
+    browser.open(page, width=400, dark=True)
+    assert browser.requests == [page.resolve().as_uri()]
+    for width in (400, 900, 1400):
+        browser.resize(width)
         assert browser.errors == []
-        assert browser.requests == [page.resolve().as_uri()]
         assert browser.run("document.documentElement.scrollWidth") == width
         for chart in browser.run(DRAWN):
-            assert chart["width"] == pytest.approx(chart["room"], abs=1.5), chart
-            assert chart["height"] > 80, chart
+            assert chart["width"] == pytest.approx(chart["room"], abs=1.5), (width, chart)
+            assert chart["height"] > 80, (width, chart)
+            assert chart["titles"] == chart["axes"], (width, chart)
+        assert browser.run(CUT_LABELS) == []
+        assert browser.run(STRAY_BARS) == []
+        for legend, chart in browser.run(LEGENDS):
+            assert 0 < legend < 0.75 * chart
         assert browser.run("document.querySelectorAll('#client-table tbody tr').length") >= 1
+    assert browser.run(CLIPPED) == []
 
 
 def test_every_chart_is_drawn(browser: Browser, several: Path) -> None:
     browser.open(several)
     charts = {chart["id"]: chart for chart in browser.run(DRAWN)}
-    assert {"by-round", "by-bits", "gain-1", "gain-2", "boxes", "own-chart", "move-2"} <= set(charts)
+    assert {"by-round", "by-cost", "boxes", "own-chart", "move-2"} <= set(charts)
     for chart in charts.values():
         assert chart["marks"] > 0, chart
+
+
+def test_the_table_of_clients_says_what_the_run_says(browser: Browser, tmp_path: Path) -> None:
+    runs = GALLERY["hospitals"]()
+    browser.open(write_report(runs, tmp_path / "r.html", title="Hospitals"))
+    focus = next(run for run in runs if run.label == browser.run("METHODS[DATA.focus].label"))
+    cells = browser.run(
+        "Object.fromEntries([...document.querySelectorAll('#client-table tbody tr')].map(row => "
+        "[row.cells[0].textContent, [...row.cells].map(cell => cell.textContent)]))"
+    )
+    assert set(cells) == {row["client"] for row in focus.clients}
+    verdicts = page_verdicts(focus)
+    assert verdicts != {row["client"]: row["verdict"] for row in focus.clients}  # some hold by themselves alone
+    for row in focus.clients:
+        seen, verdict = cells[row["client"]], verdicts[row["client"]]
+        assert seen[1] == f"{row['rows']:,.0f} {row['test_rows']:,.0f} test"
+        assert seen[2] == f"{100 * float(row['positives']):.1f}%"
+        gain, low, high = (f"{row[key]:+.2f}".replace("-", "−") for key in ("gain", "gain_low", "gain_high"))
+        assert seen[5] == f"{gain} {low.lstrip('+')} to {high.lstrip('+')}"
+        limit = f" nothing below {row['detectable']:.2f}" if verdict == "cannot tell" else ""
+        assert seen[7] == f"{verdict}{limit}"
+    bar = "document.querySelectorAll('#client-table .whisker')[0]"
+    left, width = browser.run(
+        f"(b => [b.querySelector('.reach').style.left, b.querySelector('.reach').style.width])({bar})"
+    )
+    first = next(row for row in focus.clients if row["client"] == next(iter(cells)))
+    ends = [float(row[key]) for row in focus.clients for key in ("gain_low", "gain_high")] + [0.0]
+    span = max(ends) - min(ends)
+    assert float(left[:-1]) == pytest.approx(100 * (float(first["gain_low"]) - min(ends)) / span, abs=0.01)
+    assert float(width[:-1]) == pytest.approx(
+        100 * (float(first["gain_high"]) - float(first["gain_low"])) / span, abs=0.01
+    )
+    browser.run("(s => { s.value = 3; s.onchange(); })(document.getElementById('site-method'))")
+    seen = browser.run("[...document.querySelectorAll('#client-table .verdict')].map(cell => cell.textContent)")
+    verdicts = page_verdicts(runs[-1])
+    assert sorted(seen) == sorted(
+        verdict if verdict != "cannot tell" else f"cannot tell nothing below {row['detectable']:.2f}"
+        for row, verdict in zip(runs[-1].clients, verdicts.values(), strict=True)
+    )
+
+
+def test_many_clients_are_drawn_with_their_intervals_in_the_colours_of_their_verdicts(
+    browser: Browser, tmp_path: Path
+) -> None:
+    runs = GALLERY["classes"]()
+    browser.open(write_report(runs, tmp_path / "r.html", title="Classes"))
+    traces = browser.run(
+        "document.getElementById('gain-chart').data.map(t => [t.mode, t.name, t.x.length, t.marker?.color])"
+    )
+    verdicts = list(page_verdicts(runs[1]).values())
+    counts = {v: verdicts.count(v) for v in ("gains", "loses", "cannot tell")}
+    dots = {name: (size, tint) for mode, name, size, tint in traces if mode == "markers"}
+    assert {name: size for name, (size, _) in dots.items()} == {f"{v} ({n})": n for v, n in counts.items() if n}
+    assert len({tint for _, tint in dots.values()}) == len(dots)
+    assert sum(size for mode, _, size, _ in traces if mode == "lines") == 3 * len(runs[1].clients)
+
+
+def test_without_scripts_the_clients_are_a_plain_table(several: Path) -> None:
+    inside = re.search(r"<noscript>(.*?)</noscript>", several.read_text(encoding="utf-8"), re.DOTALL)
+    assert inside is not None
+    apfl = three_methods()[2]
+    for row in apfl.clients:
+        assert f'<th scope="row">{row["client"]}</th>' in inside[1]
+        assert f"<td>{row['verdict']}</td>" in inside[1]
 
 
 def test_hiding_a_method_hides_it_everywhere_and_showing_brings_it_back(browser: Browser, several: Path) -> None:
     browser.open(several)
     before = browser.run(f"{SEEN}(2)")
-    assert sum(before.values()) == 6  # both curves, its own gains, the boxes, the own shares and how they moved
+    assert sum(before.values()) == 5  # both curves, the boxes, the own shares and how they moved
     browser.run("document.querySelector('.toggle[data-method=\"2\"]').click()")
     browser.settle()
     assert not any(browser.run(f"{SEEN}(2)").values())
     assert browser.run("[...document.querySelectorAll('tr[data-method=\"2\"]')].every(row => !row.offsetParent)")
-    assert "APFL" not in browser.run("document.querySelector('#client-table thead').textContent")
     assert browser.run("document.querySelector('.toggle[data-method=\"2\"]').getAttribute('aria-pressed')") == "false"
-    assert sum(browser.run(f"{SEEN}(1)").values()) == 4
+    assert sum(browser.run(f"{SEEN}(1)").values()) == 3
     browser.run("document.querySelector('.toggle[data-method=\"2\"]').click()")
     browser.settle()
     assert browser.run(f"{SEEN}(2)") == before
@@ -142,7 +231,7 @@ def test_fairness_is_drawn_where_it_was_measured(browser: Browser, several: Path
     assert not any(browser.run(f"{SEEN}(1)").values())
     assert browser.errors == []
     browser.open(several)  # nothing of the kind was measured there
-    assert browser.run("document.getElementById('fairness').offsetParent === null")
+    assert browser.run("['fair-rounds', 'fair-weights'].every(id => document.getElementById(id).offsetParent === null)")
 
 
 def test_all_methods_can_be_hidden(browser: Browser, several: Path) -> None:
@@ -155,18 +244,19 @@ def test_all_methods_can_be_hidden(browser: Browser, several: Path) -> None:
 
 def test_a_click_on_the_legend_does_the_same_as_the_button(browser: Browser, several: Path) -> None:
     browser.open(several)
-    browser.run("document.getElementById('by-round').scrollIntoView()")
-    spot = browser.run(
-        "(() => { const b = [...document.querySelectorAll('#by-round .legendtoggle')][1].getBoundingClientRect();"
-        " return [b.x + b.width / 2, b.y + b.height / 2]; })()"
-    )
-    for kind in ("mousePressed", "mouseReleased"):
-        where = {"x": spot[0], "y": spot[1], "button": "left", "clickCount": 1}
-        browser.send("Input.dispatchMouseEvent", type=kind, **where)
-    browser.run("new Promise(done => setTimeout(done, 800))")  # Plotly waits for a second click first
+    browser.run("document.querySelectorAll('#curve-legend button')[1].click()")
+    browser.settle()
     assert browser.run("[...hidden]") == [1]
     assert not any(browser.run(f"{SEEN}(1)").values())
+    assert browser.run("document.querySelectorAll('#curve-legend button')[1].getAttribute('aria-pressed')") == "false"
     assert browser.errors == []
+
+
+def test_dots_of_methods_that_weigh_alike_are_one_entry_of_the_legend(browser: Browser, tmp_path: Path) -> None:
+    runs = [fair(make_run("A")), fair(make_run("B")), fair(make_run("C"), weights=[0.3, 0.3, 0.1, 0.1, 0.1, 0.1])]
+    browser.open(write_report(runs, tmp_path / "r.html", title="alike"))
+    names = "[...document.querySelectorAll('#weight-legend button')].map(entry => entry.title)"
+    assert browser.run(names) == ["A; B", "C", "as its data"]
 
 
 def test_it_follows_the_system_theme_and_the_button_turns_it(browser: Browser, several: Path) -> None:
@@ -189,13 +279,14 @@ def test_it_follows_the_system_theme_and_the_button_turns_it(browser: Browser, s
 def test_the_curve_can_be_changed_and_made_logarithmic(browser: Browser, several: Path) -> None:
     browser.open(several)
     names = browser.run("[...document.getElementById('curve').options].map(option => option.textContent)")
-    assert names[:3] == ["Test accuracy, deployed model", "Train loss, deployed model", "Objective"]
-    browser.run("(() => { const s = document.getElementById('curve'); s.selectedIndex = 2; s.onchange(); })()")
+    first = ["Test accuracy, deployed model", "Test loss, deployed model", "Train loss, deployed model", "Objective"]
+    assert names[:4] == first
+    browser.run("(() => { const s = document.getElementById('curve'); s.selectedIndex = 3; s.onchange(); })()")
     browser.run("document.getElementById('log').click()")
     browser.settle()
-    assert browser.run("document.getElementById('by-bits').layout.yaxis.type") == "log"
+    assert browser.run("document.getElementById('by-cost').layout.yaxis.type") == "log"
     assert browser.run("document.getElementById('by-round').data.find(t => t.meta === 1).y[0]") == pytest.approx(
-        hospitals()[1].history[0]["objective"], abs=1e-4
+        three_methods()[1].history[0]["objective"], abs=1e-4
     )
 
 
@@ -207,7 +298,8 @@ def test_the_clients_table_sorts_searches_and_grows(browser: Browser, tmp_path: 
     assert browser.run(rows) == 400
     browser.run("document.querySelectorAll('#client-table th button')[1].click()")
     sizes = browser.run(
-        "[...document.querySelectorAll('#client-table tbody td:nth-child(2)')].map(c => +c.textContent)"
+        "[...document.querySelectorAll('#client-table tbody td:nth-child(2)')]"
+        ".map(c => +c.firstChild.textContent.replace(',', ''))"
     )
     assert sizes == sorted(sizes, reverse=True)
     browser.run("(() => { const f = document.getElementById('find'); f.value = 'site 44'; f.oninput(); })()")

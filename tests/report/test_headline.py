@@ -1,107 +1,195 @@
-"""The headline says what the numbers say, good or bad."""
+"""The headline says what the numbers say, good or bad, and no more than they can tell."""
 
 from __future__ import annotations
 
 from typing import Any
+
+import pytest
 
 from polyfed.report.headline import headline
 from polyfed.report.methods import group
 from polyfed.studies.run_directory import RunRecord
 from tests.report.samples import make_record
 
+Judged = tuple[str, float]
+"""A verdict, and the gain that it is about; its interval reaches 0.02 to either side."""
+UP, DOWN, OPEN = ("gains", 0.05), ("loses", -0.03), ("cannot tell", 0.01)
 
-def run_of(
-    deployed: list[float], alone: list[float] | None, *, label: str = "APFL", shared: float | None = 0.5, **more: Any
+
+def judged_run(
+    alone: list[Judged],
+    *,
+    mean: tuple[float, float, float] | None = (0.031, 0.012, 0.05),
+    over_global: list[Judged] | None = None,
+    label: str = "APFL",
+    metric: str = "auc",
+    figures: dict[str, float] | None = None,
+    constant: tuple[float, float, float] = (0.2, 0.1, 0.3),
+    **more: Any,
 ) -> RunRecord:
-    """A run with one personal, one global and one lonely figure per client."""
-    metric = more.pop("metric", "accuracy")
-    rows: list[dict[str, Any]] = []
-    for i, value in enumerate(deployed):
-        row: dict[str, Any] = {"client": f"c{i}", "train_rows": 10.0, f"personal_test_{metric}": value}
-        if shared is not None:
-            row[f"global_test_{metric}"] = shared
-        if alone is not None:
-            row[f"alone_test_{metric}"] = alone[i]
-        rows.append(row)
-    return make_record(label, rows, [], metric=metric, **more)
+    """A run that was judged so. `figures`: the mean test metric of its models."""
+    rows: list[dict[str, Any]] = [
+        {"client": f"c{i}", "train_rows": 10.0} for i in range(max(len(alone), len(over_global or [])))
+    ]
+    for prefix, judged in (("", alone), ("global_", over_global or [])):
+        for row, (verdict, gain) in zip(rows, judged, strict=bool(judged)):
+            row |= {f"{prefix}gain": gain, f"{prefix}gain_low": gain - 0.02, f"{prefix}gain_high": gain + 0.02}
+            row |= {f"{prefix}verdict": verdict, f"{prefix}gain_p": 0.5 if verdict == "cannot tell" else 1e-6}
+            row |= {} if prefix else {"detectable": 0.05}
+    stored = None if mean is None else dict(zip(("estimate", "low", "high"), mean, strict=True))
+    gains = {
+        "alone": {"mean": stored, "basis": "splits"} if alone else None,
+        "global": {"mean": stored, "basis": "splits"} if over_global else None,
+        "constant": {"mean": dict(zip(("estimate", "low", "high"), constant, strict=True))},
+    }
+    means = {"personal": 0.78, "constant": 0.5} | (figures or {})
+    if metric == "rmse" and not figures:
+        means = {"personal": 0.5, "constant": 0.78}
+    models = {model: {"test": {metric: {"mean": value}}} for model, value in means.items()}
+    return make_record(label, rows, [], metric=metric, **{"models": models, "gains": gains} | more)
 
 
 def sentence(*runs: RunRecord) -> str:
     return headline(group(runs)).sentence
 
 
-def test_it_counts_who_gains_and_by_how_much() -> None:
-    story = headline(group([run_of([0.9, 0.8, 0.7, 0.6], [0.8, 0.7, 0.6, 0.65])]))
-    # gains +10, +10, +10, -5: the mean is 6.25
-    assert story.sentence == (
-        "Training together and personalizing helps 3 of 4 clients; "
-        "on average +6.2 points of test accuracy over going alone."
-    )
-    assert story.details[0] == "1 client is better off alone, by 5.0 points (client c3)."
+TAIL = " On average AUC rises by 0.031 (95% interval 0.012 to 0.050) over going alone."
 
 
-def test_it_does_not_hide_bad_news() -> None:
-    assert sentence(run_of([0.5, 0.6], [0.6, 0.7])) == (
-        "Training together and personalizing helps none of the 2 clients; "
-        "on average −10.0 points of test accuracy compared with going alone."
-    )
-    assert sentence(run_of([0.61, 0.61, 0.3], [0.6, 0.6, 0.6])) == (
-        "Training together and personalizing helps 2 of 3 clients, but the others lose more: "
-        "on average −9.3 points of test accuracy compared with going alone."
-    )
-    assert "helps only 1 of 3 clients; even so, on average +9.3 points" in sentence(
-        run_of([0.9, 0.59, 0.59], [0.6] * 3)
-    )
-    assert "changes nothing for the 2 clients" in sentence(run_of([0.6, 0.6], [0.6, 0.6]))
+@pytest.mark.parametrize(
+    ("verdicts", "start"),
+    [
+        ([UP] * 5 + [DOWN] + [OPEN] * 10, "helps 5 of 16 clients for certain, harms 1; for 10 the rows cannot tell."),
+        ([UP] * 5 + [OPEN] * 3, "helps 5 of 8 clients for certain and harms none; for 3 the rows cannot tell."),
+        ([DOWN] * 2 + [OPEN] * 3, "harms 2 of 5 clients for certain and helps none; for 3 the rows cannot tell."),
+        ([UP, DOWN], "helps 1 of 2 clients for certain, harms 1."),
+        ([UP] * 4, "helps all 4 clients for certain."),
+        ([DOWN] * 4, "harms all 4 clients for certain."),
+    ],
+)
+def test_it_counts_what_is_certain(verdicts: list[Judged], start: str) -> None:
+    assert sentence(judged_run(verdicts)) == f"Training together {start}{TAIL}"
 
 
-def test_one_client_and_one_global_model_are_called_by_their_names() -> None:
-    assert sentence(run_of([0.7], [0.6], shared=0.7)) == (
-        "Training together helps the only client: +10.0 points of test accuracy over going alone."
+def test_personalizing_is_named_where_clients_deploy_something_of_their_own() -> None:
+    story = headline(group([judged_run([UP, OPEN, OPEN], over_global=[UP, UP, DOWN])]))
+    assert story.sentence.startswith("Training together and personalizing helps 1 of 3 clients for certain")
+    assert "Against the one global model, personalizing helps 2 of 3 clients for certain and harms 1." in story.details
+
+
+def test_where_no_row_can_tell_it_says_what_could_have_been_seen() -> None:
+    assert sentence(judged_run([OPEN] * 8, mean=(0.013, -0.02, 0.046))) == (
+        "These rows cannot tell whether training together helps any of the 8 clients: nothing below 0.050 AUC could "
+        "have been seen at the median client. On average AUC rises by 0.013 compared with going alone, which may be "
+        "chance (95% interval −0.020 to 0.046)."
     )
 
 
-def test_a_regression_speaks_of_error() -> None:
-    assert sentence(run_of([0.4, 0.5], [0.6, 0.6], metric="error", shared=0.6)) == (
-        "Training together and personalizing helps all 2 clients; "
-        "on average the test error is 25.0% lower than alone (0.450 instead of 0.600)."
+def test_the_average_speaks_the_metrics_own_language() -> None:
+    assert sentence(judged_run([DOWN] * 2, mean=(-0.04, -0.06, -0.02), metric="accuracy")).endswith(
+        "On average accuracy falls by 4.0 points (95% interval 2.0 to 6.0) compared with going alone."
     )
-    assert "20.0% higher than alone (0.600 instead of 0.500)" in sentence(run_of([0.6], [0.5], metric="error"))
+    assert sentence(judged_run([UP] * 2, metric="rmse")).endswith(
+        "On average RMSE falls by 0.031 (95% interval 0.012 to 0.050) compared with going alone."
+    )
+    assert sentence(judged_run([DOWN] * 2, mean=(-0.04, -0.06, -0.02), metric="rmse")).endswith(
+        "On average RMSE rises by 0.040 (95% interval 0.020 to 0.060) compared with going alone."
+    )
+    assert "may be chance (no interval)" in sentence(judged_run([UP, OPEN], mean=(0.04, float("nan"), float("nan"))))
+
+
+def test_one_client_is_called_the_only_one() -> None:
+    assert sentence(judged_run([UP], mean=None)) == (
+        "Training together helps the only client for certain. "
+        "Its AUC rises by 0.050 (95% interval 0.030 to 0.070) over going alone."
+    )
+    assert sentence(judged_run([OPEN], mean=None)) == (
+        "These rows cannot tell whether training together helps the only client: nothing below 0.050 AUC could have "
+        "been seen. Its AUC rises by 0.010 compared with going alone, which may be chance "
+        "(95% interval −0.010 to 0.030)."
+    )
 
 
 def test_without_a_figure_for_going_alone_it_compares_with_the_global_model() -> None:
-    story = headline(group([run_of([0.6, 0.7], None)]))
-    assert story.sentence.startswith("Personalizing helps all 2 clients; on average +15.0 points")
-    assert story.details == ("How each client would do alone was not measured.",)
-    assert sentence(run_of([0.6, 0.7], None, shared=None)) == (
-        "APFL reaches a mean test accuracy of 65.0% over 2 clients."
+    story = headline(group([judged_run([], over_global=[UP, OPEN])]))
+    assert story.sentence == (
+        "Personalizing helps 1 of 2 clients for certain and harms none; for 1 the rows cannot tell. "
+        "On average AUC rises by 0.031 (95% interval 0.012 to 0.050) over the global model."
     )
+    assert "How each client would do alone was not measured." in story.details
+    assert sentence(judged_run([])) == "APFL reaches a mean test AUC of 0.7800 over 0 clients."
 
 
 def test_purely_local_training_is_not_called_training_together() -> None:
-    local = run_of([0.6, 0.7], [0.6, 0.7], label="Local", shared=None, algorithm="local")
-    assert sentence(local) == "Going alone, the clients reach a mean test accuracy of 65.0% over 2 clients."
-    assert headline(group([local, run_of([0.5, 0.5], [0.6, 0.7])])).focus.label == "APFL"
+    local = judged_run([], label="Local", algorithm="local")
+    assert sentence(local).startswith("Going alone, the clients reach a mean test AUC of 0.7800")
+    assert headline(group([local, judged_run([DOWN])])).focus.label == "APFL"
 
 
-def test_a_diverged_run_is_never_the_headline_of_success() -> None:
-    assert sentence(run_of([0.9], [0.5], diverged=True)) == "APFL diverged: its figures are not a result."
-    both = [run_of([0.9], [0.5], label="Wild", diverged=True), run_of([0.6], [0.5], label="Calm")]
-    assert headline(group(both)).focus.label == "Calm"
+def test_what_diverged_leaks_or_is_below_the_constant_predictor_is_never_recommended() -> None:
+    assert sentence(judged_run([UP], diverged=True)) == "APFL diverged: its figures are not a result."
+    calm = judged_run([UP], label="Calm", figures={"personal": 0.6})
+    wild = judged_run([UP], label="Wild", figures={"personal": 0.9}, diverged=True)
+    leak = judged_run([UP], label="Leak", figures={"personal": 0.9}, adapted_on_test=True)
+    poor = judged_run([UP], label="Poor", figures={"personal": 0.9, "constant": 0.95})
+    for other in (wild, leak, poor):
+        assert headline(group([other, calm])).focus.label == "Calm"
+        assert headline(group([calm, other])).focus.label == "Calm"
+    assert sentence(leak).startswith("Test labels leak, so this is no result. Training together helps the only client")
 
 
-def test_the_method_is_chosen_on_validation_rows_where_there_are_any() -> None:
-    runs = [run_of([0.9], [0.5], label="A"), run_of([0.6], [0.5], label="B")]
+def test_where_all_are_below_the_constant_predictor_it_says_so() -> None:
+    poor = {"personal": 0.48, "constant": 0.5}
+    runs = [judged_run([UP] * 3, label=label, figures=poor) for label in ("A", "B")]
+    assert sentence(*runs) == (
+        "None of the methods beats predicting the same for every row of a client; the best of them has a mean "
+        "test AUC of 0.4800, the constant predictor 0.5000."
+    )
+    assert sentence(runs[0]).startswith("A does not beat predicting the same for every row of a client: it has a mean")
+
+
+def test_a_method_that_may_be_no_better_than_constant_has_it_said() -> None:
+    unsure = headline(group([judged_run([UP] * 3, constant=(0.02, -0.01, 0.05))]))
+    assert any("cannot be told from predicting the same" in detail for detail in unsure.details)
+    assert not any("predicting" in detail for detail in headline(group([judged_run([UP] * 3)])).details)
+
+
+def validated(label: str, test: float, validation: float, loss: float) -> RunRecord:
+    run = judged_run([UP], label=label, figures={"personal": test})
+    run.summary["models"]["personal"]["validation"] = {"auc": {"mean": validation}, "loss": {"mean": loss}}
+    return run
+
+
+def test_the_method_is_chosen_on_validation_rows_and_among_equals_by_their_loss() -> None:
+    runs = [judged_run([UP], label="A", figures={"personal": 0.9}), judged_run([UP], label="B")]
     on_test = headline(group(runs))
     assert on_test.focus.label == "A"
     assert "the same rows that are reported here" in on_test.details[0]
-    for run, value in zip(runs, (0.3, 0.4), strict=True):
-        run.summary["models"]["personal"]["validation"] = {"accuracy": {"mean": value}}
-    on_validation = headline(group(runs))
+    on_validation = headline(group([validated("A", 0.9, 0.7, 0.1), validated("B", 0.6, 0.8, 0.9)]))
     assert on_validation.focus.label == "B"
-    assert on_validation.details[0].endswith("B has the best mean on the validation rows.")
+    assert on_validation.details[0].endswith("B has the best mean AUC on the validation rows.")
+    tied = [validated("A", 0.9, 0.8, 0.5), validated("B", 0.6, 0.8, 0.4), validated("C", 0.9, 0.8, 0.6)]
+    assert headline(group(tied)).focus.label == "B"
 
 
-def test_seeds_are_averaged_client_by_client_before_counting() -> None:
-    runs = [run_of([0.9, 0.5], [0.6, 0.6], seed=0), run_of([0.5, 0.5], [0.6, 0.6], seed=1)]
-    assert "helps 1 of 2 clients" in sentence(*runs)  # client 0: +30 and -10, so +10; client 1: -10
+def test_runs_that_were_judged_apart_count_only_what_all_agree_on() -> None:
+    first = judged_run([UP, UP, DOWN], mean=(0.02, 0.01, 0.03), seed=0)
+    second = judged_run([UP, OPEN, DOWN], mean=(0.04, 0.0, 0.06), seed=1)
+    method = group([first, second])[0]
+    gains = method.gains
+    assert gains is not None
+    assert [client.verdict for client in gains.clients] == ["gains", "cannot tell", "loses"]
+    assert gains.clients[1].gain == pytest.approx(0.03)
+    assert gains.mean is not None
+    assert (gains.mean.estimate, gains.mean.low, gains.mean.high) == pytest.approx((0.03, -0.01, 0.05))
+    story = headline([method])
+    assert any("judged 2 times apart" in detail for detail in story.details)
+    together = judged_run([UP, UP, DOWN], mean=(0.02, 0.01, 0.03), seed=1)
+    assert not any("apart" in detail for detail in headline(group([first, together])).details)
+
+
+def test_a_sample_and_privacy_are_said() -> None:
+    spent = {"epsilon": 3.0, "delta": 0.01, "neighbours": "add or remove one client"}
+    story = headline(group([judged_run([UP] * 2, clients=100, evaluated_clients=2, privacy=spent)]))
+    assert "Measured on a sample, 2 of 100 clients, which each run's seed drew." in story.details
+    assert any("epsilon = 3.00 at delta = 0.01" in detail for detail in story.details)

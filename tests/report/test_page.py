@@ -10,15 +10,18 @@ import numpy as np
 import pytest
 
 from polyfed.report import write_report
+from polyfed.report.cautions import cautions
+from polyfed.report.methods import group
 from polyfed.report.page import render
 from polyfed.studies.run_directory import RunRecord
+from tests.report.gallery import GALLERY
 from tests.report.samples import make_run, moving
 
 
 def data_of(page: str) -> dict[str, Any]:
-    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
-    assert found is not None
-    return json.loads(found[1])
+    data = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
+    assert data is not None
+    return json.loads(data[1])
 
 
 def without_plotly(page: str) -> str:
@@ -77,12 +80,16 @@ def test_numbers_that_are_not_finite_become_gaps() -> None:
     run.history[3]["personal_test_accuracy"] = float("nan")
     run.history[4]["objective"] = None
     run.history[5]["objective"] = float("inf")
-    run.clients[0]["personal_test_accuracy"] = float("nan")
-    run.clients[1]["alone_test_accuracy"] = ""
+    run.clients[0] |= {"gain": "", "gain_low": "", "gain_high": "", "verdict": ""}
+    run.clients[1] |= {"gain_low": float("-inf"), "personal_test_accuracy": float("nan")}
     method = data_of(render([run], title="Gaps"))["methods"][0]
     assert method["curves"]["deployed_test_accuracy"]["mean"][3] is None
     assert method["curves"]["objective"]["mean"][4:6] == [None, None]
-    assert method["gains"][:2] == [None, None]
+    assert method["gains"][0] is None
+    assert method["verdicts"][0] is None
+    assert method["low"][:2] == [None, None]
+    assert method["high"][1] is not None
+    assert method["values"]["deployed"][1] is None
 
 
 def test_long_runs_are_thinned_and_keep_both_ends() -> None:
@@ -103,17 +110,60 @@ def test_warnings_name_runs_that_diverged_and_clients_left_out() -> None:
     assert "Site 2 (4×)" in page
 
 
+def cautions_of(*runs: RunRecord) -> str:
+    return cautions(group(runs))
+
+
+def test_cautions_stand_high_on_the_page_and_name_the_method_where_not_all_have_them() -> None:
+    runs = [make_run("A", cautions=["few rows", "one class."]), make_run("B", cautions=["few rows"])]
+    told = cautions_of(*runs)
+    assert told.count("few rows.") == 1
+    assert "<li>A: one class.</li>" in told
+    page = render(runs, title="Careful")
+    assert page.index("few rows.") < page.index('id="client-table"') < page.index('id="table"')
+    many = cautions_of(make_run(cautions=[f"caution {i}" for i in range(9)]))
+    assert many.index("caution 5.") < many.index("<summary>3 more</summary>") < many.index("caution 6.")
+    assert cautions_of(make_run()) == ""
+
+
+def test_a_method_below_the_constant_predictor_and_clients_without_the_metric_are_named() -> None:
+    told = cautions_of(make_run("Bad", lift=-0.4), make_run("Good", undefined={"accuracy": ["Site 1", "<b>"]}))
+    assert "<strong>Bad is worse than the constant predictor</strong>" in told
+    assert "Good is worse" not in told
+    assert "2 clients have no test accuracy</strong> and count in no mean: Site 1, &lt;b&gt;." in told
+
+
+def test_methods_with_other_seeds_are_said_to_differ_by_them() -> None:
+    assert "same seeds and splits" in cautions_of(make_run("A"), make_run("B", seed=1))
+    assert "same seeds and splits" not in cautions_of(make_run("A", seed=1), make_run("B", seed=1))
+
+
+def test_cards_and_tables_say_the_same_number() -> None:
+    runs = GALLERY["airlines"]()
+    page = render(runs, title="Airlines")
+    focus = [run for run in runs if run.label == "APFL"]
+    stored = focus[0].summary["gains"]["alone"]
+    counts = {"gains": stored["helped"], "loses": stored["harmed"]}
+    assert sum(row["verdict"] == "gains" for row in focus[0].clients) > counts["gains"]  # each by itself
+    assert f"helps {counts['gains']} of 16 clients for certain" in page
+    assert f"<dt>Gain for certain</dt><dd>{counts['gains']} of 16</dd>" in page
+    assert f"<dt>Lose for certain</dt><dd>{counts['loses']} of 16</dd>" in page
+    row = re.search(r'<tr data-method="1">.*?APFL.*?</tr>', page, re.DOTALL)
+    assert row is not None
+    assert f"<td>{counts['gains']}</td><td>{counts['loses']}</td>" in row[0]
+
+
 def test_own_shares_are_means_over_seeds_with_deciles_and_some_clients() -> None:
     runs = [moving(make_run("APFL", seed=seed, clients=40, own_share=True), start=0.1 + 0.4 * seed) for seed in (0, 1)]
     data = data_of(render(runs, title="shares"))
-    found = data["methods"][0]["shares"]
-    assert found["rounds"] == list(range(11))
-    assert [column[0] for column in found["band"]] == [0.3, 0.3, 0.3]
+    shares = data["methods"][0]["shares"]
+    assert shares["rounds"] == list(range(11))
+    assert [column[0] for column in shares["band"]] == [0.3, 0.3, 0.3]
     pairs = zip(runs[0].clients, runs[1].clients, strict=True)
     ends = [(float(a["own_share"]) + float(b["own_share"])) / 2 for a, b in pairs]
-    for column, share in zip(found["band"], (0.1, 0.5, 0.9), strict=True):
+    for column, share in zip(shares["band"], (0.1, 0.5, 0.9), strict=True):
         assert column[-1] == pytest.approx(np.quantile(ends, share), rel=1e-5)
-    drawn = {data["clients"][client]: values[-1] for client, values in found["lines"]}
+    drawn = {data["clients"][client]: values[-1] for client, values in shares["lines"]}
     assert len(drawn) == 8
     assert min(drawn.values()) == pytest.approx(min(ends), rel=1e-5)
     assert max(drawn.values()) == pytest.approx(max(ends), rel=1e-5)

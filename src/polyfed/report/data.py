@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from statistics import median
 from typing import TypedDict
 
 import numpy as np
 
 from polyfed.engine.fairness import OVER_ROUNDS
+from polyfed.report.gains import ClientGain
 from polyfed.report.methods import MODELS, SPLITS, Method, Task
-from polyfed.report.numbers import finite, strict_average
+from polyfed.report.numbers import decimals_of, finite, strict_average
 from polyfed.studies.run_directory import JsonObject
 
 AXES = ("round", "iterations", "bits_up", "bits_down", "seconds")
@@ -17,6 +19,7 @@ SHARE_LINES = 8  # how many clients have a line of their own in the chart of own
 CURVE_POINTS = 1000  # a longer curve is thinned evenly; no screen shows more
 
 Number = float | int | None
+NOTHING = ClientGain(None, None, None, None)
 
 _NAMES = {
     "objective": "Objective",
@@ -30,7 +33,7 @@ class Curves(TypedDict):
 
     axes: dict[str, list[Number]]
     curves: dict[str, dict[str, list[Number]]]
-    """of each: the mean over seeds and, where there are several, the lowest and the highest"""
+    """of each: the mean over runs and, where there are several, the lowest and the highest"""
 
 
 def page_data(methods: Sequence[Method], focus: Method) -> JsonObject:
@@ -38,18 +41,20 @@ def page_data(methods: Sequence[Method], focus: Method) -> JsonObject:
     task = methods[0].task
     clients = list(dict.fromkeys(name for method in methods for name in method.clients))
     drawn = [_curves(method) for method in methods]
+    every = {key for method in drawn for key in method["curves"]}
     # Fairness over the rounds has a chart of its own.
-    keys = {key for method in drawn for key in method["curves"] if not key.endswith(OVER_ROUNDS)}
+    keys = [key for key in every if not key.endswith(OVER_ROUNDS)]
     return {
         "metric": task.metric,
+        "label": task.label,
         "split": task.split,
         "share": task.is_share,
-        "lower": task.lower_is_better,
         "focus": methods.index(focus),
         "over": "the clients of the sample" if any(method.sample for method in methods) else "all clients",
         "clients": clients,
         "alone": _reference(methods, clients),
-        "options": [{"key": key, "name": _curve_name(key)} for key in sorted(keys, key=lambda key: _rank(key, task))],
+        "options": [_option(key, task) for key in sorted(keys, key=lambda key: _rank(key, task))],
+        "fair": _fair(every, task),
         "methods": [{**_method(method, clients), **curves} for method, curves in zip(methods, drawn, strict=True)],
     }
 
@@ -59,18 +64,41 @@ def _method(method: Method, clients: Sequence[str]) -> dict[str, object]:
     values["deployed"] = values[method.deployed]
     return {
         "label": method.label,
-        "seeds": len(method.runs),
-        "rows": {split: _aligned(method, method.column(f"{split}_rows"), clients) for split in SPLITS},
+        "runs": len(method.runs),
+        "rows": {
+            split: _aligned(method, method.column(name), clients)
+            for split, name in (("all", "rows"), *((split, f"{split}_rows") for split in SPLITS))
+        },
+        "positives": _aligned(method, method.column("positives"), clients),
         "values": {model: column for model, column in values.items() if _has_values(column)},
-        "gains": _aligned(method, method.gains, clients),
+        **_gains(method, clients),
         "own_share": _aligned(method, method.column("own_share"), clients),
         "weights": _aligned(method, method.column("server_weight"), clients),
         "shares": _shares(method, clients),
     }
 
 
+def _gains(method: Method, clients: Sequence[str]) -> dict[str, object]:
+    """Each client's gain over going alone with its interval and its verdict, and how many decimals these deserve."""
+    judged = method.gains.clients if method.gains is not None else [NOTHING] * len(method.clients)
+    reaches = [client.interval for client in judged if client.interval is not None]
+    verdicts = dict(zip(method.clients, (client.verdict for client in judged), strict=True))
+
+    def figures(of: Callable[[ClientGain], float | None]) -> list[Number]:
+        return _aligned(method, [finite(of(client)) for client in judged], clients)
+
+    return {
+        "gains": figures(lambda client: client.gain),
+        "low": figures(lambda client: client.interval.low if client.interval else None),
+        "high": figures(lambda client: client.interval.high if client.interval else None),
+        "detectable": figures(lambda client: client.detectable),
+        "verdicts": [verdicts.get(name) for name in clients],
+        "decimals": int(median(decimals_of(interval) for interval in reaches)) if reaches else 3,
+    }
+
+
 def _shares(method: Method, clients: Sequence[str]) -> dict[str, object] | None:
-    """How the own shares moved, as means over the seeds: median, first and last decile, and some clients by name."""
+    """How the own shares moved, as means over the runs: median, first and last decile, and some clients by name."""
     logs = [run.shares for run in method.runs if run.shares is not None]
     rounds = _thin(_shared_rounds(method, max((log.rounds[0] for log in logs), default=0)))
     if len(logs) < len(method.runs) or len(rounds) < 2:
@@ -90,13 +118,13 @@ def _shares(method: Method, clients: Sequence[str]) -> dict[str, object] | None:
 
 
 def _shared_rounds(method: Method, first: float) -> list[float]:
-    """The rounds that every seed was evaluated at, from `first` on."""
+    """The rounds that every run was evaluated at, from `first` on."""
     seen = [{finite(row.get("round")) for row in run.history} for run in method.runs]
     return sorted(at for at in set.intersection(*seen) if at is not None and at >= first)
 
 
 def _curves(method: Method) -> Curves:
-    """Axes and curves over the rounds that every seed has: the mean, and lowest and highest where seeds differ."""
+    """Axes and curves over the rounds that every run has: the mean, and lowest and highest where runs differ."""
     by_round = [{finite(row.get("round")): row for row in run.history} for run in method.runs]
     shared = _thin(_shared_rounds(method, 0))
     columns = {name for rows in by_round for row in rows.values() for name in row}
@@ -137,22 +165,49 @@ def _curve_key(column: str, deployed: str, columns: set[str]) -> str | None:
     return f"deployed_{rest}" if model == shown else column
 
 
-def _curve_name(key: str) -> str:
-    parts = key.split("_")
-    if len(parts) == 3 and parts[1] in SPLITS:
-        words = {"deployed": "deployed model", "finetuned": "fine-tuned model", "alone": "going alone"}
-        return f"{parts[1].capitalize()} {parts[2]}, {words.get(parts[0], f'{parts[0]} model')}"
-    return _NAMES.get(key, key.replace("_", " ").capitalize())
+def _option(key: str, task: Task) -> dict[str, object]:
+    """A curve's name in the list, and how its values are written."""
+    model, split, metric = [*key.split("_", 2), "", ""][:3]
+    if split not in SPLITS:
+        name = _NAMES.get(key, key.replace("_", " ").capitalize())
+        return {"key": key, "name": name, "axis": name, "share": False}
+    words = {"deployed": "deployed model", "finetuned": "fine-tuned model", "alone": "going alone"}
+    axis = f"{split.capitalize()} {_metric_label(metric, task)}"
+    return {
+        "key": key,
+        "name": f"{axis}, {words.get(model, f'{model} model')}",
+        "axis": axis,
+        "share": _is_share(metric, task),
+    }
+
+
+def _fair(keys: Iterable[str], task: Task) -> dict[str, object] | None:
+    """The metric whose smallest and largest client the histories have: the shown one, or else another."""
+    stems = {stem.split("_", 1)[1] for key in keys if (stem := key.removesuffix("_smallest")) != key}
+    if not stems:
+        return None
+    stem = min(stems, key=lambda stem: (stem != f"{task.split}_{task.metric}", not stem.startswith(task.split), stem))
+    split, metric = stem.split("_", 1)
+    return {"stem": stem, "label": f"{split} {_metric_label(metric, task)}", "share": _is_share(metric, task)}
+
+
+def _metric_label(metric: str, task: Task) -> str:
+    return task.label if metric == task.metric else metric.replace("_", " ")
+
+
+def _is_share(metric: str, task: Task) -> bool:
+    """Of the metrics that a history has besides the shown one, accuracy alone is a share."""
+    return task.is_share if metric == task.metric else metric == "accuracy"
 
 
 def _rank(key: str, task: Task) -> tuple[int, str]:
     first = [
         f"deployed_{task.split}_{task.metric}",
+        f"deployed_{task.split}_loss",
         "deployed_train_loss",
         "objective",
         "gap",
         "grad_norm2",
-        f"deployed_{task.split}_loss",
         f"deployed_train_{task.metric}",
     ]
     if key in first:

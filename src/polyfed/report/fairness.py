@@ -7,7 +7,7 @@ from pathlib import Path
 
 from polyfed.report.methods import Method, Task, group
 from polyfed.report.numbers import finite
-from polyfed.report.table import Cell, Column, Table, write_files
+from polyfed.report.table import Cell, Column, Table, row_of, write_files
 from polyfed.studies.run_directory import RunRecord
 
 Line = tuple[Method, str]
@@ -20,25 +20,22 @@ def lines(methods: Sequence[Method]) -> list[Line]:
         (method, model)
         for method in methods
         for model in (method.deployed, *(["global"] if method.personalizes else []))
-        if any(value is not None for value in method.seed_statistics(model, "jain"))
+        if any(value is not None for value in method.run_statistics(model, "jain"))
     ]
 
 
 def fairness_table(runs: Sequence[RunRecord]) -> Table | None:
     """A row per method and model; None where no run has such figures."""
     methods = group(runs)
-    rows = lines(methods)
-    if not rows:
+    judged = lines(methods)
+    if not judged:
         return None
     columns = _columns(methods[0].task)
-    return Table(
-        columns,
-        tuple(label(method, model) for method, model in rows),
-        tuple(len(method.runs) for method, _ in rows),
-        tuple(method.diverged for method, _ in rows),
-        tuple(_leaks(method, model) for method, model in rows),
-        tuple(tuple(_cell(method, model, column.key) for column in columns) for method, model in rows),
-    )
+    rows = [
+        row_of(method, model, label(method, model), [_cell(method, model, column.key) for column in columns])
+        for method, model in judged
+    ]
+    return Table(columns, tuple(rows), methods[0].task.is_share)
 
 
 def write_fairness(runs: Sequence[RunRecord], folder: str | Path) -> list[Path]:
@@ -49,17 +46,11 @@ def write_fairness(runs: Sequence[RunRecord], folder: str | Path) -> list[Path]:
 
 def label(method: Method, model: str) -> str:
     """The method's name, and which of its models this is if there are two."""
-    name = method.marked_as(_leaks(method, model))
-    return f"{name}, {model} model" if method.personalizes else name
-
-
-def _leaks(method: Method, model: str) -> bool:
-    """Test labels leak into a model that is adapted before it is deployed, but not into the global model beside it."""
-    return method.leaks and model == method.deployed
+    return f"{method.label}, {model} model" if method.personalizes else method.label
 
 
 def _columns(task: Task) -> tuple[Column, ...]:
-    best = "low" if task.lower_is_better else "high"
+    best = "high" if task.higher_is_better else "low"
     scale, decimals, unit, squared = (100.0, 1, " (%)", " (points²)") if task.is_share else (1.0, None, "", "")
     prefix = task.prefix
     return (
@@ -80,5 +71,5 @@ def _columns(task: Task) -> tuple[Column, ...]:
 def _cell(method: Method, model: str, key: str) -> Cell:
     statistic = key.removeprefix(method.task.prefix)
     if statistic == key:
-        return Cell.over([finite((run.summary.get("attention") or {}).get(key)) for run in method.runs])
-    return Cell.over(method.seed_statistics(model, statistic))
+        return Cell(tuple(finite((run.summary.get("attention") or {}).get(key)) for run in method.runs))
+    return Cell(tuple(method.run_statistics(model, statistic)))

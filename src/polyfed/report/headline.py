@@ -1,18 +1,20 @@
-"""What the numbers say, in plain words: the report's first sentence and the ones under it."""
+"""What the numbers say, in plain words: the report's first sentences and the ones under them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from polyfed.report.methods import Method
-from polyfed.report.numbers import average, percent, points, significant
+from polyfed.report.gains import GAINS, LOSES, UNDECIDED, Gains
+from polyfed.report.methods import Method, Task
+from polyfed.report.numbers import NO_INTERVAL, average, between, gained, percent, significant
 from polyfed.studies.run_directory import JsonObject
+from polyfed.studies.verdicts.intervals import Interval
 
 
 @dataclass(frozen=True)
 class Headline:
-    """The sentence, what should be known with it, and the method it is about."""
+    """The answer, what should be known with it, and the method it is about."""
 
     sentence: str
     details: tuple[str, ...]
@@ -21,17 +23,22 @@ class Headline:
 
 def headline(methods: Sequence[Method]) -> Headline:
     """What the most promising collaboration among the methods is worth, whether that is good news or not."""
-    focus, chosen = _focus(methods)
+    focus, details = _focus(methods)
     if focus.diverged:
         return Headline(f"{focus.label} diverged: its figures are not a result.", (), focus)
-    if _known(focus.gains) and not focus.alone_itself:
-        sentence, details = _against_alone(focus)
-    elif _known(focus.gains_over("global")) and focus.personalizes:
-        sentence, details = _against_global(focus)
+    alone, shared = focus.gains, focus.gains_over_global
+    subject = "training together and personalizing" if focus.personalizes else "training together"
+    if focus.worse_than_constant():
+        sentence = _below_constant(methods, focus)
+    elif alone is not None and alone.judged and not focus.alone_itself:
+        sentence = _verdict(subject, alone, focus.task, "over going alone", "compared with going alone")
+        details += _against_global(focus)
+    elif shared is not None and shared.judged:
+        sentence = _verdict("personalizing", shared, focus.task, "over the global model", "against the global model")
+        details.append("How each client would do alone was not measured.")
     else:
-        sentence, details = _plain(focus), []
-    if chosen:
-        details.insert(0, chosen)
+        sentence = _plain(focus)
+    details += _constant(focus) + _missing(focus)
     if focus.leaks:
         sentence = f"Test labels leak, so this is no result. {sentence}"
     if focus.sample:
@@ -39,6 +46,157 @@ def headline(methods: Sequence[Method]) -> Headline:
     if focus.privacy:
         details.append(_privacy(focus.privacy))
     return Headline(sentence, tuple(details), focus)
+
+
+def amount(task: Task, size: float) -> str:
+    """A difference with its unit, such as 3.1 points or 0.052 AUC."""
+    return f"{100 * size:.1f} points" if task.is_share else f"{significant(size, 2)} {task.label}"
+
+
+def reach(interval: Interval, task: Task) -> str:
+    """The interval's ends, or that they are not known."""
+    ends = between(interval, task.is_share)
+    return ends if ends == NO_INTERVAL else f"95% interval {ends}"
+
+
+def _focus(methods: Sequence[Method]) -> tuple[Method, list[str]]:
+    """The method to speak about, and how it was picked. Test rows pick only where there are no validation rows."""
+    together = [method for method in methods if not method.alone_itself] or list(methods)
+    sound = together
+    for flaw in (Method.worse_than_constant, lambda method: method.leaks, lambda method: method.diverged):
+        sound = [method for method in sound if not flaw(method)] or sound
+    if len(sound) == 1:
+        return sound[0], []
+    kind = "" if sound[0].alone_itself else " that train together"
+    kind += " and are sound" if len(sound) < len(together) else ""
+    task = sound[0].task
+    for split in ("validation", task.split):
+        ranked = [(_standing(method, split), method) for method in sound]
+        known = [(standing, method) for standing, method in ranked if standing is not None]
+        if len(known) == len(sound) or (known and split != "validation"):
+            best = max(known, key=lambda pair: pair[0])[1]
+            word = f"Of the {len(sound)} methods{kind}, {best.label} has the best mean {task.label} on the {split} rows"
+            if split == task.split:
+                word += ", the same rows that are reported here, which flatters it a little"
+            return best, [word + "."]
+    return sound[0], []
+
+
+def _standing(method: Method, split: str) -> tuple[float, float] | None:
+    """What ranks a method, greater is better: its mean on these rows, and among equals its lower loss."""
+    mean, loss = method.mean(method.deployed, split), method.mean(method.deployed, split, "loss")
+    if mean is None:
+        return None
+    return round(method.task.gain(mean, 0.0), 12), 0.0 if loss is None else -loss
+
+
+def _verdict(subject: str, gains: Gains, task: Task, over: str, against: str) -> str:
+    """Whom it helps and harms for certain, and what it does on average."""
+    helped, harmed, open_ = (gains.count(verdict) for verdict in (GAINS, LOSES, UNDECIDED))
+    count = gains.judged
+    if helped == harmed == 0:
+        return _nobody(subject, gains, task, against)
+    start = subject[0].upper() + subject[1:]
+    if count == 1:
+        sentence = f"{start} {'helps' if helped else 'harms'} the only client for certain."
+        interval = next(client.interval for client in gains.clients if client.verdict)
+        return f"{sentence} {_average(interval, task, over, against, 'Its')}"
+    verb, most, least = ("helps", helped, harmed) if helped else ("harms", harmed, helped)
+    if most == count:
+        sentence = f"{start} {verb} all {count:,} clients for certain."
+    else:
+        sentence = f"{start} {verb} {most:,} of {count:,} clients for certain"
+        sentence += f", harms {least:,}" if least else " and harms none" if helped else " and helps none"
+        sentence += f"; for {open_:,} the rows cannot tell." if open_ else "."
+    return f"{sentence} {_average(gains.mean, task, over, against)}".rstrip()
+
+
+def _nobody(subject: str, gains: Gains, task: Task, against: str) -> str:
+    one = gains.judged == 1
+    whom = "the only client" if one else f"any of the {gains.judged:,} clients"
+    sentence = f"These rows cannot tell whether {subject} helps {whom}"
+    if gains.detectable is not None:
+        where = "" if one else " at the median client"
+        sentence += f": nothing below {amount(task, gains.detectable)} could have been seen{where}"
+    interval = gains.clients[0].interval if one and len(gains.clients) == 1 else gains.mean
+    return f"{sentence}. {_average(interval, task, against, against, 'Its' if one else 'On average')}".rstrip()
+
+
+def _average(interval: Interval | None, task: Task, over: str, against: str, whose: str = "On average") -> str:
+    """How the metric moves, over the clients or (`whose`: "Its") for the only one, and whether that may be chance."""
+    if interval is None:
+        return ""
+    if interval.estimate == interval.low == interval.high == 0:
+        return f"{whose} {task.label} does not change {against}."
+    rises = (interval.estimate >= 0) == task.higher_is_better
+    down = interval.estimate < 0
+    seen = Interval(-interval.estimate, -interval.high, -interval.low) if down else interval
+    size = gained(seen, task.is_share).removeprefix("+") + (" points" if task.is_share else "")
+    change = f"{whose} {task.label} {'rises' if rises else 'falls'} by {size}"
+    if interval.sign == "undecided":
+        return f"{change} {against}, which may be chance ({reach(seen, task)})."
+    return f"{change} ({reach(seen, task)}) {over if rises and not down else against}."
+
+
+def _against_global(method: Method) -> list[str]:
+    gains = method.gains_over_global
+    if gains is None or not method.personalizes or gains.judged < 2:
+        return []
+    helped, harmed = gains.count(GAINS), gains.count(LOSES)
+    return [
+        f"Against the one global model, personalizing helps {helped:,} of {gains.judged:,} clients for certain "
+        f"and harms {harmed:,}."
+    ]
+
+
+def _constant(method: Method) -> list[str]:
+    """A method that may be no better than the constant predictor has it said."""
+    interval = method.gain_over_constant()
+    if interval is None or interval.sign != "undecided" or method.worse_than_constant():
+        return []
+    return [
+        f"It cannot be told from predicting the same for every row of a client: the mean {method.task.label} is better "
+        f"by {gained(interval, method.task.is_share)} ({reach(interval, method.task)})."
+    ]
+
+
+def _missing(method: Method) -> list[str]:
+    gains, details = method.gains, []
+    if gains is not None and 0 < gains.judged < len(gains.clients):
+        count = len(gains.clients) - gains.judged
+        details.append(f"{_count(count, 'client')} could not be compared: a figure is missing.")
+    if gains is not None and gains.apart > 1:
+        details.append(
+            f"Its runs were judged {gains.apart} times apart: gains are means of these, an interval is as wide as the "
+            "widest, and a verdict stands only where all agree."
+        )
+    return details
+
+
+def _below_constant(methods: Sequence[Method], focus: Method) -> str:
+    """No method is worth a word but that a model that looks at no feature is better."""
+    together = [method for method in methods if not method.alone_itself]
+    who = "None of the methods beats" if len(together) > 1 else f"{focus.label} does not beat"
+    best = "; the best of them" if len(together) > 1 else ": it"
+    means = [_value(focus.task, focus.mean(model)) for model in (focus.deployed, "constant")]
+    return (
+        f"{who} predicting the same for every row of a client{best} has a mean {focus.task.name} of {means[0]}, "
+        f"the constant predictor {means[1]}."
+    )
+
+
+def _plain(method: Method) -> str:
+    mean = method.mean(method.deployed)
+    if mean is None:
+        mean = average(method.values(method.deployed))
+    count = _count(len(method.clients), "client")
+    if mean is None:
+        return f"{method.label} ran on {count}, and no {method.task.name} was measured."
+    value = _value(method.task, mean)
+    if len(method.clients) == 1:
+        return f"{method.label} reaches a {method.task.name} of {value} on its only client."
+    who = "Going alone, the clients reach" if method.alone_itself else f"{method.label} reaches"
+    return f"{who} a mean {method.task.name} of {value} over {count}."
 
 
 def _privacy(spent: JsonObject) -> str:
@@ -52,132 +210,8 @@ def _privacy(spent: JsonObject) -> str:
     )
 
 
-def _focus(methods: Sequence[Method]) -> tuple[Method, str]:
-    """The method to speak about, and how it was picked. Test rows pick only where there are no validation rows."""
-    together = [method for method in methods if not method.alone_itself] or list(methods)
-    honest = [method for method in together if not method.leaks] or together
-    sound = [method for method in honest if not method.diverged] or honest
-    if len(sound) == 1:
-        return sound[0], ""
-    kind = "" if sound[0].alone_itself else " that train together"
-    kind += " without test labels that leak" if len(honest) < len(together) else ""
-    sign = -1.0 if sound[0].task.lower_is_better else 1.0
-    for split in ("validation", sound[0].task.split):
-        means = [(method.mean(method.deployed, split), method) for method in sound]
-        ranked = [(sign * mean, method) for mean, method in means if mean is not None]
-        if len(ranked) == len(sound) or (ranked and split != "validation"):
-            best = max(ranked, key=lambda pair: pair[0])[1]
-            word = f"Of the {len(sound)} methods{kind}, {best.label} has the best mean on the {split} rows"
-            if split == sound[0].task.split:
-                word += ", the same rows that are reported here, which flatters it a little"
-            return best, word + "."
-    return sound[0], ""
-
-
-def _against_alone(method: Method) -> tuple[str, list[str]]:
-    gains = method.gains
-    there = _known(gains)
-    better, worse = sum(gain > 0 for gain in there), sum(gain < 0 for gain in there)
-    mean = average(there) or 0.0
-    subject = "Training together and personalizing" if method.personalizes else "Training together"
-    verb = _helps(better, worse, len(there))
-    joint = _joint(better, len(there), mean)
-    tail = _average_gain(method, "alone", mean, "over going alone" if mean >= 0 else "compared with going alone")
-    sentence = f"{subject} {verb}{joint}{tail}." if better or worse else f"{subject} {verb}."
-    details = []
-    if 0 < worse < len(there):
-        lowest, client = min((gain, name) for gain, name in zip(gains, method.clients, strict=True) if gain is not None)
-        who = f"{_count(worse, 'client')} {'is' if worse == 1 else 'are'}"
-        amount = f"by {_amount(method, -lowest)}"
-        name = client if client.startswith("client") else f"client {client}"
-        whom = f"{amount} ({name})" if worse == 1 else f"most of all {name} ({amount})"
-        details.append(f"{who} better off alone, {whom}.")
-    unchanged = len(there) - better - worse
-    if 0 < unchanged < len(there):
-        details.append(f"For {_count(unchanged, 'client')} nothing changes.")
-    over_global = _known(method.gains_over("global"))
-    if method.personalizes and len(over_global) > 1:
-        wins = sum(gain > 0 for gain in over_global)
-        details.append(f"Against the one global model, personalizing helps {_of(wins, len(over_global))}.")
-    if len(there) < len(gains):
-        details.append(f"{_count(len(gains) - len(there), 'client')} could not be compared: a figure is missing.")
-    return sentence, details
-
-
-def _amount(method: Method, difference: float) -> str:
-    if method.task.is_share:
-        return f"{points(difference).removeprefix('+')} points"
-    return f"{significant(difference, 3)} of {method.task.metric}"
-
-
-def _against_global(method: Method) -> tuple[str, list[str]]:
-    there = _known(method.gains_over("global"))
-    better, worse = sum(gain > 0 for gain in there), sum(gain < 0 for gain in there)
-    mean = average(there) or 0.0
-    tail = _average_gain(
-        method, "global", mean, "over the one global model" if mean >= 0 else "against the global model"
-    )
-    sentence = f"Personalizing {_helps(better, worse, len(there))}{_joint(better, len(there), mean)}{tail}."
-    return sentence, ["How each client would do alone was not measured."]
-
-
-def _plain(method: Method) -> str:
-    mean = method.mean(method.deployed)
-    if mean is None:
-        mean = average(method.values(method.deployed))
-    count = _count(len(method.clients), "client")
-    if mean is None:
-        return f"{method.label} ran on {count}, and no {method.task.name} was measured."
-    value = percent(mean) if method.task.is_share else significant(mean)
-    if len(method.clients) == 1:
-        return f"{method.label} reaches a {method.task.name} of {value} on its only client."
-    who = "Going alone, the clients reach" if method.alone_itself else f"{method.label} reaches"
-    return f"{who} a mean {method.task.name} of {value} over {count}."
-
-
-def _helps(better: int, worse: int, count: int) -> str:
-    if count == 1:
-        return "helps the only client" if better else "does not help the only client"
-    if better == 0 and worse == 0:
-        return f"changes nothing for the {count} clients"
-    if better == 0:
-        return f"helps none of the {count} clients"
-    only = "only " if better < worse else ""
-    return f"helps {only}{_of(better, count)}"
-
-
-def _joint(better: int, count: int, mean: float) -> str:
-    """The words between how many clients gain and what the average is, honest where the two disagree."""
-    if count == 1:
-        return ": "
-    majority = 2 * better > count
-    if majority and mean < 0:
-        return ", but the others lose more: on average "
-    if not majority and mean > 0 and better:
-        return "; even so, on average "
-    return "; on average "
-
-
-def _average_gain(method: Method, reference: str, mean: float, comparison: str) -> str:
-    name = method.task.name
-    if method.task.is_share:
-        return f"{points(mean)} points of {name} {comparison}"
-    pairs = zip(method.values(method.deployed), method.values(reference), strict=True)
-    both = [(a, b) for a, b in pairs if a is not None and b is not None]
-    after, before = average(a for a, _ in both) or 0.0, average(b for _, b in both) or 0.0
-    if before <= 0 or after == before:
-        return f"the {name} is {significant(after, 3)} instead of {significant(before, 3)}"
-    change = f"{percent(abs(mean) / before)} {'lower' if mean > 0 else 'higher'}"
-    than = "alone" if reference == "alone" else "with the global model"
-    return f"the {name} is {change} than {than} ({significant(after, 3)} instead of {significant(before, 3)})"
-
-
-def _known(gains: Sequence[float | None]) -> list[float]:
-    return [gain for gain in gains if gain is not None]
-
-
-def _of(part: int, count: int) -> str:
-    return f"all {count:,} clients" if part == count > 1 else f"{part:,} of {_count(count, 'client')}"
+def _value(task: Task, value: float | None) -> str:
+    return percent(value) if task.is_share else significant(value)
 
 
 def _count(count: int, noun: str) -> str:

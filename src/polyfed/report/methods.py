@@ -1,4 +1,4 @@
-"""Runs as methods: runs that share a label are seeds of one method, and a method is what the report compares."""
+"""Runs as methods: runs that share a label are one method, and a method is what the report compares."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from polyfed.core.errors import PolyfedError
+from polyfed.report.gains import Gains, for_certain, merged, merged_client, stored_interval
 from polyfed.report.numbers import average, finite, strict_average
 from polyfed.studies.run_directory import JsonObject, RunRecord
+from polyfed.studies.verdicts.intervals import Interval
 
 MODELS = ("personal", "global", "finetuned", "alone")
 SPLITS = ("test", "validation", "train")
+WORSE = "worse than constant"
 
 
 @dataclass(frozen=True)
@@ -20,34 +23,33 @@ class Task:
     """What the runs were judged by: the metric and the split that every headline figure refers to."""
 
     metric: str
+    label: str
+    higher_is_better: bool
+    is_share: bool  # shown in per cent, and differences in percentage points; others are plain numbers
     split: str
 
     @property
-    def lower_is_better(self) -> bool:
-        return self.metric != "accuracy"
-
-    @property
-    def is_share(self) -> bool:
-        """Accuracies are shares and are shown in percent; losses and errors are plain numbers."""
-        return self.metric == "accuracy"
-
-    @property
     def name(self) -> str:
-        return f"{self.split} {self.metric}"
+        return f"{self.split} {self.label}"
+
+    @property
+    def title(self) -> str:
+        """The name as a heading begins."""
+        return self.name[0].upper() + self.name[1:]
 
     @property
     def prefix(self) -> str:
         """What the keys of a table's columns begin with where they are statistics of the metric."""
-        return self.name.replace(" ", "_") + "_"
+        return f"{self.split}_{self.metric}_"
 
     def gain(self, value: float, reference: float) -> float:
         """How much better `value` is than `reference`; negative where it is worse."""
-        return reference - value if self.lower_is_better else value - reference
+        return value - reference if self.higher_is_better else reference - value
 
 
 @dataclass(frozen=True)
 class Method:
-    """All the runs of one label, in the order of their seeds."""
+    """All the runs of one label, in the order of their seeds and splits."""
 
     label: str
     runs: tuple[RunRecord, ...]
@@ -83,15 +85,23 @@ class Method:
         measured, population = summary.get("evaluated_clients"), summary.get("clients")
         return f"{measured:,} of {population:,} clients" if measured and population and measured < population else ""
 
-    @property
-    def marked(self) -> str:
-        """The label, marked where the figures are not of unseen rows, or not of all clients."""
-        return self.marked_as(self.leaks)
+    def marks_of(self, model: str) -> list[str]:
+        """What to know of a model's figures: that they are no result, not of unseen rows, or not of all clients.
 
-    def marked_as(self, leaks: bool) -> str:
-        """The same for one of its models; `leaks`: whether test labels leak into that one."""
-        marks = [*(["test labels leak"] if leaks else []), *([self.sample] if self.sample else [])]
-        return f"{self.label} ({'; '.join(marks)})" if marks else self.label
+        Test labels leak into what is adapted before it is deployed, and into nothing else.
+        """
+        marks = {
+            "diverged": self.diverged,
+            "test labels leak": self.leaks and model == self.deployed,
+            WORSE: self.worse_than_constant(model),
+            self.sample: bool(self.sample),
+        }
+        return [mark for mark, holds in marks.items() if holds]
+
+    def worse_than_constant(self, model: str | None = None) -> bool:
+        """Whether its mean is worse than that of predicting the same for every row of a client."""
+        mean, constant = self.mean(model or self.deployed), self.mean("constant")
+        return mean is not None and constant is not None and self.task.gain(mean, constant) < 0
 
     @cached_property
     def deployed(self) -> str:
@@ -114,41 +124,83 @@ class Method:
         return [{client_name(row.get("client")): row for row in run.clients} for run in self.runs]
 
     def column(self, name: str) -> list[float | None]:
-        """A column of `clients.csv`, averaged over the seeds, a value per client."""
+        """A column of `clients.csv`, averaged over the runs, a value per client."""
         return [
             average(finite(rows[client].get(name)) for rows in self._rows if client in rows) for client in self.clients
         ]
 
     def values(self, model: str, split: str | None = None, metric: str | None = None) -> list[float | None]:
-        """A model's metric on each client, averaged over the seeds."""
+        """A model's metric on each client, averaged over the runs."""
         return self.column(f"{model}_{split or self.task.split}_{metric or self.task.metric}")
 
-    def seed_statistics(self, model: str, statistic: str, split: str | None = None) -> list[float | None]:
-        """A statistic over the clients (mean, std, worst10, ...) as `summary.json` has it, a value per seed."""
-        path = (model, split or self.task.split, self.task.metric, statistic)
+    def run_statistics(
+        self, model: str, statistic: str, split: str | None = None, metric: str | None = None
+    ) -> list[float | None]:
+        """A statistic over the clients (mean, std, worst10, ...) as `summary.json` has it, a value per run."""
+        path = (model, split or self.task.split, metric or self.task.metric, statistic)
         return [finite(_dig(run.summary.get("models"), path)) for run in self.runs]
 
-    def mean(self, model: str, split: str | None = None) -> float | None:
-        """The mean over clients and seeds."""
-        return strict_average(self.seed_statistics(model, "mean", split))
+    def mean(self, model: str, split: str | None = None, metric: str | None = None) -> float | None:
+        """The mean over clients and runs."""
+        return strict_average(self.run_statistics(model, "mean", split, metric))
 
     def figures(self, name: str) -> list[float | None]:
-        """A plain number of the summary, such as `bits_up`, a value per seed."""
+        """A plain number of the summary, such as `bits_up`, a value per run."""
         return [finite(run.summary.get(name)) for run in self.runs]
 
     @cached_property
-    def gains(self) -> list[float | None]:
-        """Each client's gain of the deployed model over going alone."""
-        return self.gains_over("alone")
+    def gains(self) -> Gains | None:
+        """What it deploys against going alone; None where nobody trained alone."""
+        return self._gains("alone", "")
 
-    def gains_over(self, model: str) -> list[float | None]:
-        pairs = zip(self.values(self.deployed), self.values(model), strict=True)
-        return [None if a is None or b is None else self.task.gain(a, b) for a, b in pairs]
+    @cached_property
+    def gains_over_global(self) -> Gains | None:
+        """What it deploys against the one global model; None where that is what it deploys."""
+        return self._gains("global", "global_")
+
+    def gain_over_constant(self) -> Interval | None:
+        """The mean over clients of what it deploys against the constant predictor."""
+        return merged([stored_interval(stored.get("mean")) for stored in self._stored("constant")])
+
+    def _stored(self, reference: str) -> list[JsonObject]:
+        """What the summaries say of gains over a reference, once for runs that were made, and judged, together."""
+        stored: list[JsonObject | None] = [(run.summary.get("gains") or {}).get(reference) for run in self.runs]
+        there = {repr(gains): gains for gains in stored if gains is not None}
+        return [] if None in stored else list(there.values())
+
+    def _gains(self, reference: str, prefix: str) -> Gains | None:
+        stored = self._stored(reference)
+        if not stored:
+            return None
+        apart: list[dict[str, dict[str, str | float]]] = [{} for _ in stored]
+        for run, rows in zip(self.runs, self._rows, strict=True):
+            apart[stored.index(run.summary["gains"][reference])].update(rows)
+        clients = [merged_client([rows[name] for rows in apart if name in rows], prefix) for name in self.clients]
+        mean = merged([stored_interval(gains.get("mean")) for gains in stored])
+        return Gains(for_certain(clients), mean, str(stored[0].get("basis", "")), len(stored))
 
     @cached_property
     def personalizes(self) -> bool:
         """Whether any client deploys something other than the global model."""
-        return self.deployed != "global" and any(gain not in (None, 0.0) for gain in self.gains_over("global"))
+        over_global = self.gains_over_global
+        return over_global is not None and any(client.gain not in (None, 0.0) for client in over_global.clients)
+
+    @property
+    def splits(self) -> int:
+        """How many times the rows were split into training, validation and test rows."""
+        return int(self.runs[0].summary.get("splits") or 1)
+
+    @property
+    def overlap(self) -> float:
+        """Test rows for each training row where its runs are on several splits of the same rows, else 0."""
+        train, test = (sum(v or 0.0 for v in self.column(f"{split}_rows")) for split in ("train", "test"))
+        return test / train if self.splits > 1 and train else 0.0
+
+    @cached_property
+    def undefined(self) -> list[str]:
+        """The clients on whose rows the metric is not defined, as an AUC is not where there is one class."""
+        lists = [(run.summary.get("undefined") or {}).get(self.task.metric) or [] for run in self.runs]
+        return list(dict.fromkeys(str(name) for names in lists for name in names))
 
 
 def group(runs: Sequence[RunRecord]) -> list[Method]:
@@ -159,7 +211,11 @@ def group(runs: Sequence[RunRecord]) -> list[Method]:
     by_label: dict[str, list[RunRecord]] = {}
     for run in runs:
         by_label.setdefault(run.label, []).append(run)
-    return [Method(label, tuple(sorted(same, key=lambda run: run.seed)), task) for label, same in by_label.items()]
+    return [Method(label, tuple(sorted(same, key=_run_order)), task) for label, same in by_label.items()]
+
+
+def _run_order(run: RunRecord) -> tuple[int, int]:
+    return run.seed, int(run.summary.get("split") or 0)
 
 
 def client_name(value: object) -> str:
@@ -170,31 +226,21 @@ def client_name(value: object) -> str:
 
 
 def _task(runs: Sequence[RunRecord]) -> Task:
-    """The runs' metric, by the names of what they measured, and the first split on which any run has it."""
-    named = {metric: next((run for run in runs if _names(run, metric)), None) for metric in ("accuracy", "error")}
-    accuracy, error = named["accuracy"], named["error"]
-    if accuracy and error:
-        raise PolyfedError(
-            f"run '{error.label}' measures the error of a regression and run '{accuracy.label}' "
-            "the accuracy of a classification; they cannot stand in one table"
-        )
-    metric = "accuracy" if accuracy else "error" if error else "loss"
-    for split in SPLITS:
-        if any(_measured(run, model, split, metric) for run in runs for model in MODELS):
-            return Task(metric, split)
-    return Task(metric, "test")
-
-
-def _names(run: RunRecord, metric: str) -> bool:
-    """Whether the run recorded a metric of this name, finite or not."""
-    columns = {f"{model}_{split}_{metric}" for model in MODELS for split in SPLITS}
-    tables = (*run.clients[:1], *run.history[:1], *run.history[-1:])
-    models = run.summary.get("models")
-    return any(columns & row.keys() for row in tables) or any(
-        isinstance(metrics := _dig(models, (model, split)), dict) and metric in metrics
-        for model in MODELS
-        for split in SPLITS
-    )
+    """The metric that the runs show, and the first split on which any of them has it."""
+    for run in runs:
+        if not isinstance(run.summary.get("metric"), dict):
+            raise PolyfedError(
+                f"{run.path}: made by an older version of polyfed, which did not say what it is judged by; run it again"
+            )
+        if run.summary["metric"]["name"] != runs[0].summary["metric"]["name"]:
+            raise PolyfedError(
+                f"run '{run.label}' shows {run.summary['metric']['label']} and run '{runs[0].label}' "
+                f"{runs[0].summary['metric']['label']}; runs in one table need the same run.metric"
+            )
+    metric = runs[0].summary["metric"]
+    name = str(metric["name"])
+    split = next((s for s in SPLITS if any(_measured(run, model, s, name) for run in runs for model in MODELS)), "test")
+    return Task(name, str(metric["label"]), bool(metric["higher_is_better"]), bool(metric["is_share"]), split)
 
 
 def _measured(run: RunRecord, model: str, split: str, metric: str) -> bool:

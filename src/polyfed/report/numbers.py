@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
+from polyfed.studies.verdicts.intervals import Interval
+
 MISSING = "–"
+NO_INTERVAL = "no interval"
 
 
 def finite(value: object) -> float | None:
@@ -46,10 +49,38 @@ def percent(share: float | None, decimals: int = 1) -> str:
     return MISSING if share is None else minus(f"{100 * share:.{decimals}f}") + "%"
 
 
-def points(difference: float, decimals: int = 1) -> str:
-    """A difference of two shares in percentage points, with its sign."""
-    text = f"{100 * difference:+.{decimals}f}"
-    return minus("0.0" if float(text) == 0 else text)
+def decimals_of(interval: Interval) -> int:
+    """How many decimals an estimate deserves: as its reach, with two digits up to 3.5 and with one beyond.
+
+    Where the reach is not known, three digits of the estimate itself.
+    """
+    reach = (interval.high - interval.low) / 2
+    known = math.isfinite(reach) and reach > 0
+    size = reach if known else abs(interval.estimate)
+    if not size:
+        return 0
+    power = math.floor(math.log10(size))
+    digits = (2 if size / 10**power < 3.55 else 1) if known else 3
+    return min(max(digits - 1 - power, 0), 12)
+
+
+def between(interval: Interval, is_share: bool) -> str:
+    """The ends of an interval: 0.012 to 0.050, or in percentage points; of a share's difference where it is one."""
+    if not (math.isfinite(interval.low) and math.isfinite(interval.high)):
+        return NO_INTERVAL
+    scale, decimals = (100.0, 1) if is_share else (1.0, decimals_of(interval))
+    return " to ".join(_unsigned(f"{scale * end:.{decimals}f}") for end in (interval.low, interval.high))
+
+
+def gained(interval: Interval, is_share: bool) -> str:
+    """A gain with its sign, in percentage points where it is one of shares."""
+    scale, decimals = (100.0, 1) if is_share else (1.0, decimals_of(interval))
+    return _unsigned(f"{scale * interval.estimate:+.{decimals}f}")
+
+
+def _unsigned(text: str) -> str:
+    """The text with a true minus sign, and none at all before a zero."""
+    return minus(text if float(text) else text.lstrip("+-"))
 
 
 def bits(amount: float | None) -> str:

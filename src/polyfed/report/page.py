@@ -11,20 +11,16 @@ from string import Template
 
 from plotly.offline import get_plotlyjs
 
+from polyfed.report.cautions import cautions
 from polyfed.report.data import page_data
 from polyfed.report.headline import headline
 from polyfed.report.methods import group
-from polyfed.report.sections import (
-    cards,
-    configs,
-    fairness_section,
-    methods_table,
-    models_table,
-    notes,
-    toggles,
-    warnings,
-)
+from polyfed.report.notes import notes
+from polyfed.report.sections import configs, cost_table, fairness_table, methods_table, models_table, toggles
+from polyfed.report.sites import cards, plain_table
 from polyfed.studies.run_directory import RunRecord
+
+SCRIPTS = ("base", "charts", "fairness", "shares", "sites", "main")  # in the order in which they need each other
 
 
 def write_report(runs: Sequence[RunRecord], path: str | Path, *, title: str) -> Path:
@@ -39,22 +35,20 @@ def render(runs: Sequence[RunRecord], *, title: str) -> str:
     """The report as text. Whatever comes from the data is escaped before it becomes HTML."""
     methods = group(runs)
     story = headline(methods)
-    own = "".join(
-        _asset(name) for name in ("base.js", "charts.js", "fairness.js", "shares.js", "clients.js", "main.js")
-    )
+    own = "".join(_asset(f"{name}.js") for name in SCRIPTS)
     return Template(_asset("template.html")).substitute(
         title=escape(title),
         style=_asset("report.css"),
         headline=escape(story.sentence),
         details=" ".join(f"<li>{escape(sentence)}</li>" for sentence in story.details),
-        warnings=warnings(methods),
+        cautions=cautions(methods),
         cards=cards(story.focus),
-        focus=escape(story.focus.label),
+        plain_clients=plain_table(story.focus),
         toggles=toggles(methods),
         methods_table=methods_table(methods),
         models_table=models_table(methods),
-        fairness_table=fairness_section(methods),
-        metric=escape(methods[0].task.name),
+        fairness_table=fairness_table(methods),
+        cost_table=cost_table(methods),
         notes=notes(methods),
         configs=configs(methods),
         plotly=_script(get_plotlyjs()),

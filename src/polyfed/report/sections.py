@@ -1,4 +1,4 @@
-"""The parts of the page that need no script: tables, cards, notes and configs as HTML."""
+"""The parts of the page that need no script: tables and configs as HTML."""
 
 from __future__ import annotations
 
@@ -7,26 +7,31 @@ from html import escape
 
 from polyfed.core.files import as_toml
 from polyfed.report import fairness, numbers
-from polyfed.report.methods import Method
-from polyfed.report.numbers import MISSING, strict_average
-from polyfed.report.table import Cell, comparison_table
+from polyfed.report.methods import WORSE, Method, Task
+from polyfed.report.numbers import MISSING
+from polyfed.report.table import Table, comparison_table
 
 COLOURS = 8  # the palette in report.css
 
-_HEADS = {
+_QUALITY = {
     "mean": "Mean {metric}",
-    "size_weighted_mean": "Size-weighted mean",
-    "std": "Std over clients",
+    "gain": "Gain over alone",
+    "helped": "Helps",
+    "harmed": "Harms",
+    "undecided": "Cannot tell",
     "worst10": "Worst 10%",
     "best10": "Best 10%",
-    "better_than_alone": "Better than alone",
-    "better_than_global": "Better than global",
-    "epsilon": "Epsilon",
-    "bits_up": "Sent up",
-    "bits_down": "Sent down",
-    "seconds": "Time",
-}  # headings of the comparison on the page; its cells name their own units
-_MODEL_NAMES = {"personal": "personal", "global": "global", "finetuned": "fine-tuned", "alone": "alone"}
+    "size_weighted_mean": "Size-weighted mean",
+    "pooled": "Pooled over all rows",
+}
+_COST = {"bits_up": "Sent by all clients", "bits_down": "Received by them", "seconds": "Time", "epsilon": "Epsilon"}
+_MODEL_NAMES = {
+    "constant": "Constant",
+    "alone": "Alone",
+    "global": "Global model",
+    "finetuned": "Global, fine-tuned",
+    "personal": "Personal model",
+}
 
 
 def toggles(methods: Sequence[Method]) -> str:
@@ -44,89 +49,30 @@ def swatch(index: int) -> str:
     return f'<i class="swatch{shape}" style="--c: var(--m{index % COLOURS})"></i>'
 
 
-def warnings(methods: Sequence[Method]) -> str:
-    """What to know before believing a figure: runs that diverged, test labels that leak, updates that were left out."""
-    lines = []
-    for method in methods:
-        for run in method.runs:
-            name = escape(f"{method.label} (seed {run.seed})" if len(method.runs) > 1 else method.label)
-            if run.summary.get("diverged"):
-                lines.append(
-                    f"<strong>{name} diverged.</strong> Its figures show where it went; they are not a result."
-                )
-            if run.summary.get("adapted_on_test"):
-                what = "What it deploys was"
-            elif (run.config.get("run") or {}).get("adapt_on_test") and method.mean("finetuned") is not None:
-                what = "Its fine-tuned model was"
-            else:
-                what = ""
-            if what:
-                lines.append(
-                    f"<strong>{name}: test labels leak.</strong> {what} adapted on test rows, the published protocol "
-                    "of some papers; those test figures say nothing about unseen rows."
-                )
-            excluded = run.summary.get("excluded") or {}
-            if excluded:
-                most = sorted(excluded.items(), key=lambda item: (-int(item[1]), item[0]))
-                listed = ", ".join(f"{escape(client)} ({int(count)}×)" for client, count in most[:5])
-                more = f" and {len(most) - 5} more" if len(most) > 5 else ""
-                lines.append(f"<strong>{name}:</strong> updates that were not finite were left out: {listed}{more}.")
-    return f'<ul class="warnings">{"".join(f"<li>{line}</li>" for line in lines)}</ul>' if lines else ""
-
-
-def cards(method: Method) -> str:
-    """The figures of the method that the headline is about."""
-    task, model = method.task, method.deployed
-    mean, alone = method.mean(model), method.mean("alone")
-    worst = strict_average(method.seed_statistics(model, "worst10"))
-    worst_alone = strict_average(method.seed_statistics("alone", "worst10"))
-    made = [
-        _card(f"Mean {task.name}", value_text(method, mean), _compared(method, mean, alone)),
-        _card("Worst 10% of clients", value_text(method, worst), _compared(method, worst, worst_alone)),
-        _share_card("Better than alone", method, "alone", "better_than_alone"),
-        _share_card("Better than global", method, "global", "better_than_global"),
-        _card(
-            "Sent by all clients",
-            numbers.bits(strict_average(method.figures("bits_up"))),
-            f"{numbers.bits(strict_average(method.figures('bits_down')))} received",
-        ),
-        _card("Time", numbers.duration(strict_average(method.figures("seconds"))), _compilation(method)),
-    ]
-    return "".join(made)
-
-
 def methods_table(methods: Sequence[Method]) -> str:
-    """The comparison table with units that suit each value; the best of a quality column is bold."""
+    """How well each method serves the clients, whom it helps and harms, and the yardsticks below."""
     table = comparison_table([run for method in methods for run in method.runs])
-    task = methods[0].task
-    heads = [_HEADS[column.key.removeprefix(task.prefix)].format(metric=task.name) for column in table.columns]
-    body = []
-    for i, method in enumerate(methods):
-        cells = []
-        for j, (column, cell) in enumerate(zip(table.columns, table.cells[i], strict=True)):
-            text = _cell_text(method, column.key, cell)
-            cells.append(f'<td class="best">{text}</td>' if table.is_best(i, j) else f"<td>{text}</td>")
-        mark = ' <em class="bad">diverged</em>' if method.diverged else ""
-        mark += ' <em class="bad">test labels leak</em>' if method.leaks else ""
-        seeds = f" <small>{len(method.runs)} seeds</small>" if len(method.runs) > 1 else ""
-        body.append(_row(i, f"{escape(method.label)}{seeds}{mark}", cells))
-    return _table(["Method", *heads], body)
+    return _chosen(methods, table, _QUALITY) + (
+        "<p class='note'>Helps, harms: clients for whom that is certain at 95%, all of them taken together. "
+        "The gain is the mean over clients with its 95% interval. Bold: the best value, and every value that paired "
+        "runs cannot tell from it; nothing is bold where that would be all, or where there is one run each.</p>"
+    )
+
+
+def cost_table(methods: Sequence[Method]) -> str:
+    """What each method sent, how long it took and, where there is privacy, what it spent."""
+    table = comparison_table([run for method in methods for run in method.runs])
+    return _chosen(methods, Table(table.columns, table.lines[: len(methods)], table.is_share), _COST)
 
 
 def models_table(methods: Sequence[Method]) -> str:
     """What each step is worth: the mean of every model that was measured, side by side."""
-    models = [m for m in ("alone", "global", "finetuned", "personal") if any(x.mean(m) is not None for x in methods)]
+    models = [model for model in _MODEL_NAMES if any(method.mean(model) is not None for method in methods)]
     if len(models) < 2:
         return ""
-    names = {
-        "alone": "Alone",
-        "global": "Global model",
-        "finetuned": "Global, fine-tuned",
-        "personal": "Personal model",
-    }
     body = []
     for i, method in enumerate(methods):
-        means = [value_text(method, method.mean(model)) for model in models]
+        means = [value_text(method.task, method.mean(model)) for model in models]
         marked = [
             f'<td class="deployed">{t}</td>' if m == method.deployed else f"<td>{t}</td>"
             for m, t in zip(models, means, strict=True)
@@ -135,67 +81,32 @@ def models_table(methods: Sequence[Method]) -> str:
     task = methods[0].task
     return (
         f"<h3>What each step is worth</h3><p>Mean {escape(task.name)} of every model that was measured; "
-        "the one that clients deploy is underlined.</p>" + _table(["Method", *(names[m] for m in models)], body)
+        "the one that clients deploy is underlined.</p>"
+        + html_table(["Method", *(_MODEL_NAMES[model] for model in models)], body)
     )
 
 
-def fairness_section(methods: Sequence[Method]) -> str:
+def fairness_table(methods: Sequence[Method]) -> str:
     """How evenly the clients are served, by every model that is deployed or shared."""
     table = fairness.fairness_table([run for method in methods for run in method.runs])
     if table is None:
         return ""
     body = []
     for i, (method, _) in enumerate(fairness.lines(methods)):
-        texts = [escape(text) for text in table.rows[i][1:]]
+        texts = [_spread_below(table.text(i, j)) for j in range(len(table.columns))]
         cells = [f'<td class="best">{t}</td>' if table.is_best(i, j) else f"<td>{t}</td>" for j, t in enumerate(texts)]
-        body.append(_row(methods.index(method), escape(table.labels[i]), cells))
-    task = methods[0].task
+        body.append(_row(methods.index(method), escape(table.lines[i].name), cells))
     return (
-        f"<p>The {escape(task.name)} over {_over(methods)}. The smallest and the largest client go by training rows; "
-        "a Gini index of 0 and a Jain index of 1 mean that all are served alike. A client’s weight is its share of all "
-        "the server’s averages.</p>" + _table(table.headers, body)
+        f"<p>The {escape(methods[0].task.name)} over {over(methods)}. The smallest and the largest client go by "
+        "training rows; a Gini index of 0 and a Jain index of 1 mean that all are served alike. A client’s weight is "
+        "its share of all the server’s averages.</p>" + html_table(table.headers, body)
     )
 
 
-def notes(methods: Sequence[Method]) -> str:
-    """What was measured, so that no figure has to be guessed at."""
-    task = methods[0].task
-    lines = [
-        f"Every figure is the <b>{escape(task.name)}</b> of the model that a client deploys, after the last round "
-        f"(not the best one), over {_over(methods)}, those included that were absent from some rounds.",
-        "The worst and best 10% are means over the tenth of the clients with the "
-        + ("largest and smallest error." if task.lower_is_better else "lowest and highest accuracy."),
-        "<b>Alone</b> is purely local training of the same model with the same budget; a client’s gain is "
-        + ("how much lower its error is" if task.lower_is_better else "the difference in percentage points")
-        + ", so that above zero always means better off.",
-        "Bits are counted from what travels: up is from all clients to the server, down is back to them.",
-    ]
-    if task.metric == "error":
-        lines.append("The error is the mean squared error.")
-    if any(len(method.runs) > 1 for method in methods):
-        lines.append(
-            "Where a method was run with several seeds, tables show the mean ± standard deviation over seeds, "
-            "curves the mean with a band from the lowest to the highest seed, and client figures are means over seeds. "
-            "The headline and the cards count clients by those means; the table's shares are counted seed by seed, "
-            "and can differ."
-        )
-    listed = f"<ul>{''.join(f'<li>{line}</li>' for line in lines)}</ul>"
-    if len({_figure(method) for method in methods}) == 1:
-        return f"{listed}<p>In a sentence: {escape(_figure(methods[0]))}.</p>"
-    deployed = "".join(f"<li><b>{escape(method.label)}:</b> {escape(_figure(method))}</li>" for method in methods)
-    return f"{listed}<h3>Per method</h3><ul>{deployed}</ul>"
-
-
-def _over(methods: Sequence[Method]) -> str:
+def over(methods: Sequence[Method]) -> str:
     """Which clients the figures are about."""
     samples = dict.fromkeys(method.sample or "all clients" for method in methods)
     return "; ".join(f"a sample of {sample}" if sample != "all clients" else sample for sample in samples)
-
-
-def _figure(method: Method) -> str:
-    """The run's own sentence on what was measured."""
-    otherwise = f"the {_MODEL_NAMES[method.deployed]} model on every client's {method.task.split} rows, last round"
-    return str(method.runs[0].summary.get("figure") or otherwise)
 
 
 def configs(methods: Sequence[Method]) -> str:
@@ -213,70 +124,59 @@ def configs(methods: Sequence[Method]) -> str:
     return "".join(blocks)
 
 
-def value_text(method: Method, value: float | None) -> str:
-    return numbers.percent(value) if method.task.is_share else numbers.significant(value)
+def value_text(task: Task, value: float | None) -> str:
+    return numbers.percent(value) if task.is_share else numbers.significant(value)
 
 
-def _compared(method: Method, value: float | None, alone: float | None) -> str:
-    if value is None or alone is None:
-        return ""
-    if method.task.is_share:
-        return f"{numbers.points(value - alone)} points against alone"
-    return f"{numbers.significant(alone)} alone"
-
-
-def _share_card(name: str, method: Method, reference: str, key: str) -> str:
-    gains = [gain for gain in method.gains_over(reference) if gain is not None]
-    share = strict_average(method.figures(key))
-    if method.deployed == reference or not gains:
-        return _card(name, numbers.percent(share, 0), "of clients") if share is not None else ""
-    better = sum(gain > 0 for gain in gains)
-    same = sum(gain == 0 for gain in gains)
-    extra = _worse(len(gains) - better - same, same)
-    if len(gains) >= 100:
-        return _card(name, numbers.percent(better / len(gains)), f"{better:,} of {len(gains):,} clients")
-    return _card(name, f"{better} of {len(gains)}", extra)
-
-
-def _worse(worse: int, same: int) -> str:
-    text = f"{worse} worse off" if worse else "none worse off"
-    return f"{text}, {same} unchanged" if same else text
-
-
-def _card(name: str, value: str, note: str) -> str:
-    return f'<div class="card"><dt>{escape(name)}</dt><dd>{escape(value)}</dd><p>{escape(note)}</p></div>'
-
-
-def _compilation(method: Method) -> str:
-    seconds = strict_average(method.figures("compile_seconds"))
-    if seconds is None:
-        return ""
-    return f"and {numbers.duration(seconds)} to compile" if seconds >= 0.005 else "and nothing new to compile"
-
-
-def _cell_text(method: Method, key: str, cell: Cell) -> str:
-    if cell.mean is None:
-        return MISSING
-    if key == "epsilon":
-        return numbers.significant(cell.mean, 3)
-    if key in ("bits_up", "bits_down"):
-        return numbers.bits(cell.mean)
-    if key == "seconds":
-        return numbers.duration(cell.mean)
-    if key.startswith("better"):
-        return numbers.percent(cell.mean)
-    spread = ""
-    if cell.spread is not None:
-        inner = f"{100 * cell.spread:.1f}" if method.task.is_share else numbers.like(cell.spread, cell.mean)
-        spread = f" <small>± {inner}</small>"
-    return value_text(method, cell.mean) + spread
-
-
-def _table(heads: Sequence[str], body: Sequence[str]) -> str:
+def html_table(heads: Sequence[str], body: Sequence[str]) -> str:
     head = "".join(f'<th scope="col">{escape(name)}</th>' for name in heads)
     table = f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>"
     return f'<div class="scroll" tabindex="0">{table}</div>'
 
 
+def _chosen(methods: Sequence[Method], table: Table, heads: dict[str, str]) -> str:
+    """Some columns of the comparison, with units that suit each value."""
+    task = methods[0].task
+    keys = [column.key.removeprefix(task.prefix) for column in table.columns]
+    chosen = [(keys.index(key), key) for key in heads if key in keys]
+    chosen = [(j, key) for j, key in chosen if any(line.cells[j].mean is not None for line in table.lines)]
+    body = []
+    for i, line in enumerate(table.lines):
+        cells = []
+        for j, key in chosen:
+            text = _cell_text(table, i, j, key, task)
+            cells.append(f'<td class="best">{text}</td>' if table.is_best(i, j) else f"<td>{text}</td>")
+        runs = f" <small>{len(line.runs)} runs</small>" if len(line.runs) > 1 and i < len(methods) else ""
+        bad = [f'<em class="bad">{mark}</em>' for mark in line.marks if mark in ("diverged", "test labels leak", WORSE)]
+        name = f"{escape(line.label)}{runs}{' '.join(['', *bad])}"
+        body.append(_row(i, name, cells) if i < len(methods) else _yardstick(name, cells))
+    return html_table(["Method", *(heads[key].format(metric=task.name) for _, key in chosen)], body)
+
+
+def _cell_text(table: Table, row: int, column: int, key: str, task: Task) -> str:
+    mean = table.lines[row].cells[column].mean
+    if mean is None:
+        return MISSING
+    if key in ("bits_up", "bits_down"):
+        return numbers.bits(mean)
+    if key == "seconds":
+        return numbers.duration(mean)
+    text = _spread_below(table.text(row, column))
+    if not task.is_share or key in ("helped", "harmed", "undecided", "epsilon"):
+        return text
+    value, space, rest = text.partition(" ")
+    return f"{value}{' points' if key == 'gain' else '%'}{space}{rest}"
+
+
+def _spread_below(text: str) -> str:
+    """The spread, or the interval, in small letters under the value."""
+    value, _, rest = text.partition(" ")
+    return f"{escape(value)} <small>{escape(rest.strip('()'))}</small>" if rest else escape(value)
+
+
 def _row(index: int, name: str, cells: Sequence[str]) -> str:
     return f'<tr data-method="{index}"><th scope="row">{swatch(index)}{name}</th>{"".join(cells)}</tr>'
+
+
+def _yardstick(name: str, cells: Sequence[str]) -> str:
+    return f'<tr class="yardstick"><th scope="row">{name}</th>{"".join(cells)}</tr>'

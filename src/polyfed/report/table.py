@@ -9,9 +9,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from polyfed.report.methods import Method, Task, group
-from polyfed.report.numbers import MISSING, like, minus, strict_average
+from polyfed.report.gains import GAINS, LOSES, UNDECIDED
+from polyfed.report.methods import WORSE, Method, Task, group
+from polyfed.report.numbers import MISSING, between, gained, like, minus, strict_average
 from polyfed.studies.run_directory import RunRecord
+from polyfed.studies.verdicts.intervals import Interval, student
+
+VERDICTS = {"helped": GAINS, "harmed": LOSES, "undecided": UNDECIDED}
 
 
 @dataclass(frozen=True)
@@ -23,23 +27,51 @@ class Column:
     scale: float = 1.0  # what the number is multiplied by where people read it; the CSV file keeps it as measured
     decimals: int | None = None  # None: as many as `digits` significant ones take
     digits: int = 4
-    best: str | None = None  # "high" or "low" where the best method is printed in bold
+    best: str | None = None  # "high" or "low" where the best methods are printed in bold
+    brief: str = ""  # the heading on a terminal, of two lines
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A mean over seeds and the sample standard deviation over them (None with a single seed)."""
+    """A value of each run, or one that was judged over all runs together, with its interval where it has one."""
 
-    mean: float | None
-    spread: float | None = None
+    values: tuple[float | None, ...] = ()
+    interval: Interval | None = None
 
-    @staticmethod
-    def over(values: Sequence[float | None]) -> Cell:
-        mean = strict_average(values)
-        there = [value for value in values if value is not None]
+    @property
+    def mean(self) -> float | None:
+        """The mean over the runs; None as soon as one is missing."""
+        return self.interval.estimate if self.interval else strict_average(self.values)
+
+    @property
+    def spread(self) -> float | None:
+        """The sample standard deviation over the runs; None with a single one."""
+        mean = self.mean
+        there = [value for value in self.values if value is not None]
         if mean is None or len(there) < 2:
-            return Cell(mean)
-        return Cell(mean, math.sqrt(math.fsum((value - mean) ** 2 for value in there) / (len(there) - 1)))
+            return None
+        if len(set(there)) == 1:  # without what rounding makes of their mean
+            return 0.0
+        return math.sqrt(math.fsum((value - mean) ** 2 for value in there) / (len(there) - 1))
+
+
+@dataclass(frozen=True)
+class Row:
+    """A method, or a yardstick beside the methods."""
+
+    label: str
+    cells: tuple[Cell, ...]
+    runs: tuple[tuple[int, int | None], ...]
+    """seed and split of each run: rows of the same runs can be compared run by run"""
+    overlap: float = 0.0
+    """test rows for each training row where the runs differ in their split, else 0"""
+    marks: tuple[str, ...] = ()
+    competes: bool = True
+    """whether it can be the best: nothing that diverged, leaks or is worse than the constant predictor"""
+
+    @property
+    def name(self) -> str:
+        return f"{self.label} ({'; '.join(self.marks)})" if self.marks else self.label
 
 
 @dataclass(frozen=True)
@@ -47,11 +79,8 @@ class Table:
     """Methods against what was measured of them. `headers` and `rows` are ready for a terminal."""
 
     columns: tuple[Column, ...]
-    labels: tuple[str, ...]
-    seeds: tuple[int, ...]
-    diverged: tuple[bool, ...]
-    leaking: tuple[bool, ...]
-    cells: tuple[tuple[Cell, ...], ...]
+    lines: tuple[Row, ...]
+    is_share: bool
 
     @property
     def headers(self) -> list[str]:
@@ -59,37 +88,55 @@ class Table:
 
     @property
     def rows(self) -> list[list[str]]:
-        return [
-            [self._label(i), *(_text(cell, column) for cell, column in zip(row, self.columns, strict=True))]
-            for i, row in enumerate(self.cells)
-        ]
+        return [[line.name, *(self.text(i, j) for j in range(len(self.columns)))] for i, line in enumerate(self.lines)]
+
+    def text(self, row: int, column: int, *, spread: bool = True) -> str:
+        """A cell as people read it; `spread`: with the standard deviation over runs."""
+        cell, spec = self.lines[row].cells[column], self.columns[column]
+        if cell.interval is not None:
+            return f"{gained(cell.interval, self.is_share)} ({between(cell.interval, self.is_share)})"
+        if cell.mean is None:
+            return MISSING
+        text, off = _number(cell.mean, spec), cell.spread
+        if not spread or off is None or (off == 0 and (spec.best is None or not self.lines[row].competes)):
+            return text
+        return f"{text} ± {_number(off, spec, cell.mean)}"
 
     def is_best(self, row: int, column: int) -> bool:
-        """Whether this cell holds the best printed value of its column, among two or more that count.
+        """Whether this row is the best of its column, or cannot be told from it by 95% intervals over paired runs.
 
-        Methods that diverged do not, nor those into which test labels leak.
+        Nobody is where that would be everybody that competes, nor where the rows are not of the same, several runs.
         """
         spec = self.columns[column]
-        printed = {
-            i: float(_number(mean, spec).replace("−", "-"))
-            for i, cells in enumerate(self.cells)
-            if (mean := cells[column].mean) is not None and not (self.diverged[i] or self.leaking[i])
+        means = {
+            i: mean
+            for i, line in enumerate(self.lines)
+            if line.competes and (mean := line.cells[column].mean) is not None
         }
-        if spec.best is None or row not in printed or len(printed) < 2 or len(set(printed.values())) == 1:
+        if spec.best is None or row not in means or len({self.lines[i].runs for i in means}) > 1:
             return False
-        return printed[row] == (max if spec.best == "high" else min)(printed.values())
+        leader = (max if spec.best == "high" else min)(means, key=lambda i: means[i])
+        close = [i for i in means if i == leader or not self._told_apart(i, leader, column)]
+        return row in close and len(close) < len(means)
+
+    def _told_apart(self, row: int, other: int, column: int) -> bool:
+        a, b = self.lines[row], self.lines[other]
+        pairs = zip(a.cells[column].values, b.cells[column].values, strict=True)
+        return difference([x - y for x, y in pairs if x is not None and y is not None], a.overlap).sign != "undecided"
 
     def to_csv(self) -> str:
         """Plain numbers as they were measured (shares from 0 to 1, bits, seconds), for other programs."""
-        several = any(count > 1 for count in self.seeds)
+        several = any(len(line.runs) > 1 for line in self.lines)
         out = io.StringIO()
         writer = csv.writer(out, lineterminator="\n")
-        keys = [key for column in self.columns for key in (column.key, f"{column.key}_seed_std")[: 1 + several]]
-        writer.writerow(["method", "seeds", "diverged", *keys])
-        for label, seeds, diverged, row in zip(self.labels, self.seeds, self.diverged, self.cells, strict=True):
-            numbers = [value for cell in row for value in (cell.mean, cell.spread)[: 1 + several]]
-            texts = ["" if value is None else repr(value) for value in numbers]
-            writer.writerow([label, seeds, str(diverged).lower(), *texts])
+        endings = [_endings(column, several) for column in self.columns]
+        keys = [f"{column.key}{end}" for column, ends in zip(self.columns, endings, strict=True) for end in ends]
+        writer.writerow(["method", "runs", "diverged", "worse_than_constant", *keys])
+        for line in self.lines:
+            marks = [str(mark in line.marks).lower() for mark in ("diverged", WORSE)]
+            numbers = [v for cell, ends in zip(line.cells, endings, strict=True) for v in _plain(cell, ends)]
+            texts = ["" if value is None or math.isinf(value) else repr(value) for value in numbers]
+            writer.writerow([line.label, len(line.runs), *marks, *texts])
         return out.getvalue()
 
     def to_markdown(self) -> str:
@@ -100,7 +147,7 @@ class Table:
         return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
     def to_latex(self) -> str:
-        """A `tabular` for the booktabs package; the best value of each quality column is bold."""
+        """A `tabular` for the booktabs package; what `is_best` holds of is bold."""
         lines = [rf"\begin{{tabular}}{{l{'r' * len(self.columns)}}}", r"\toprule"]
         lines.append(" & ".join(_latex(text) for text in self.headers) + r" \\")
         lines.append(r"\midrule")
@@ -110,22 +157,47 @@ class Table:
             lines.append(" & ".join(cells) + r" \\")
         return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
 
-    def _label(self, row: int) -> str:
-        return self.labels[row] + (" (diverged)" if self.diverged[row] else "")
+
+def difference(values: Sequence[float], overlap: float) -> Interval:
+    """Student's interval for the mean of paired differences over runs.
+
+    Runs on several splits of the same rows are not independent: with R of them the squared error of the mean is
+    (1 / R + overlap) times the variance, `overlap` the test rows for each training row (Nadeau and Bengio, 2003).
+    """
+    count = len(values)
+    if count < 2:
+        return Interval(math.nan, -math.inf, math.inf)
+    mean = math.fsum(values) / count
+    variance = math.fsum((value - mean) ** 2 for value in values) / (count - 1)
+    return student(mean, math.sqrt(variance * (1 / count + overlap)), count - 1)
 
 
 def comparison_table(runs: Sequence[RunRecord]) -> Table:
-    """A row per label: the deployed model's metric over the clients, who is better off, and what it cost."""
+    """A row per label: the deployed model's metric over the clients, whom it helps, and what it cost.
+
+    Below them the yardsticks: predicting the same for every row of a client and, unless a method does, going alone.
+    """
     methods = group(runs)
     columns = _columns(methods[0].task, any(method.privacy for method in methods))
-    return Table(
-        columns,
-        tuple(method.marked for method in methods),
-        tuple(len(method.runs) for method in methods),
-        tuple(method.diverged for method in methods),
-        tuple(method.leaks for method in methods),
-        tuple(tuple(_cell(method, column.key) for column in columns) for method in methods),
-    )
+    lines = [row_of(m, m.deployed, m.label, [_cell(m, column.key) for column in columns]) for m in methods]
+    yardsticks = [("Constant", "constant"), ("Alone", "alone")]
+    for label, model in yardsticks[: 1 if any(method.alone_itself for method in methods) else 2]:
+        measured = next((method for method in methods if method.mean(model) is not None), None)
+        if measured is not None:
+            cells = tuple(_yardstick_cell(measured, model, column.key) for column in columns)
+            lines.append(Row(label, cells, run_names(measured), competes=False))
+    return Table(columns, tuple(lines), methods[0].task.is_share)
+
+
+def row_of(method: Method, model: str, label: str, cells: Sequence[Cell]) -> Row:
+    """The row of one of a method's models."""
+    marks = method.marks_of(model)
+    sound = not method.diverged and not {WORSE, "test labels leak"} & set(marks)
+    return Row(label, tuple(cells), run_names(method), method.overlap, tuple(marks), sound)
+
+
+def run_names(method: Method) -> tuple[tuple[int, int | None], ...]:
+    return tuple((run.seed, run.summary.get("split")) for run in method.runs)
 
 
 def write_table(runs: Sequence[RunRecord], folder: str | Path) -> list[Path]:
@@ -144,34 +216,61 @@ def write_files(table: Table, folder: str | Path, name: str) -> list[Path]:
 
 
 def _columns(task: Task, private: bool) -> tuple[Column, ...]:
-    prefix = task.prefix
-    best = "low" if task.lower_is_better else "high"
-    scale, decimals, unit = (100.0, 1, ", %") if task.is_share else (1.0, None, "")
-    quality = [
-        Column(f"{prefix}mean", f"{task.name.capitalize()} (mean{unit})", scale, decimals, best=best),
-        Column(f"{prefix}size_weighted_mean", "Size-weighted", scale, decimals, best=best),
-        Column(f"{prefix}std", "Std over clients", scale, decimals),
-        Column(f"{prefix}worst10", "Worst 10%", scale, decimals, best=best),
-        Column(f"{prefix}best10", "Best 10%", scale, decimals, best=best),
-    ]
-    who = [
-        Column("better_than_alone", "Better than alone (%)", 100.0, 1, best="high"),
-        Column("better_than_global", "Better than global (%)", 100.0, 1, best="high"),
-    ]
-    cost = [
-        Column("bits_up", "Mbit up", 1e-6, digits=3),
-        Column("bits_down", "Mbit down", 1e-6, digits=3),
-        Column("seconds", "Seconds", digits=3),
-    ]
-    spent = [Column("epsilon", "Epsilon", digits=3)] if private else []
-    return tuple(quality + who + spent + cost)
+    """In the order in which a terminal that is too narrow drops them from the end."""
+    best = "high" if task.higher_is_better else "low"
+    scale, decimals, unit, units, points = 1.0, None, "", "", ""
+    if task.is_share:
+        scale, decimals, unit, units, points = 100.0, 1, ", %", " (%)", ", points"
+
+    def quality(statistic: str, header: str, brief: str, best: str | None = best) -> Column:
+        return Column(f"{task.prefix}{statistic}", header, scale, decimals, best=best, brief=brief)
+
+    return (
+        quality("mean", f"{task.title} (mean{unit})", f"{task.name}\nmean{units}"),
+        Column("gain", f"Gain over alone (95% interval{points})", brief=f"gain over alone\n(95%{points})"),
+        Column("helped", "Helps", decimals=0, brief="\nhelps"),
+        Column("harmed", "Harms", decimals=0, brief="\nharms"),
+        Column("undecided", "Cannot tell", decimals=0, brief="cannot\ntell"),
+        *([Column("epsilon", "Epsilon", digits=3, brief="\nepsilon")] if private else []),
+        quality("worst10", "Worst 10%", "\nworst 10%"),
+        Column("bits_up", "Mbit up", 1e-6, digits=3, brief="\nMbit up"),
+        Column("seconds", "Seconds", digits=3, brief="\nseconds"),
+        quality("best10", "Best 10%", "\nbest 10%"),
+        quality("size_weighted_mean", "Size-weighted", "\nby size"),
+        quality("pooled", "Pooled", "\npooled"),
+        quality("std", "Std over clients", "std over\nclients", None),
+        Column("bits_down", "Mbit down", 1e-6, digits=3, brief="\nMbit down"),
+    )
 
 
 def _cell(method: Method, key: str) -> Cell:
+    gains = method.gains
+    if key == "gain":
+        return Cell(interval=gains.mean if gains else None)
+    if key in VERDICTS:
+        return Cell((float(gains.count(VERDICTS[key])),) if gains and gains.judged else ())
     statistic = key.removeprefix(method.task.prefix)
     if statistic == key:
-        return Cell.over(method.figures(key))
-    return Cell.over(method.seed_statistics(method.deployed, statistic))
+        return Cell(tuple(method.figures(key)))
+    return Cell(tuple(method.run_statistics(method.deployed, statistic)))
+
+
+def _yardstick_cell(method: Method, model: str, key: str) -> Cell:
+    statistic = key.removeprefix(method.task.prefix)
+    return Cell() if statistic == key else Cell(tuple(method.run_statistics(model, statistic)))
+
+
+def _endings(column: Column, several: bool) -> tuple[str, ...]:
+    """What the column's keys in the CSV file end with: intervals have three, counts over all runs one."""
+    if column.key == "gain":
+        return "", "_low", "_high"
+    return ("", "_run_std") if several and column.key not in VERDICTS else ("",)
+
+
+def _plain(cell: Cell, endings: Sequence[str]) -> list[float | None]:
+    low, high = (None, None) if cell.interval is None else (cell.interval.low, cell.interval.high)
+    numbers = {"": cell.mean, "_low": low, "_high": high, "_run_std": cell.spread}
+    return [numbers[end] for end in endings]
 
 
 def _number(value: float, column: Column, model: float | None = None) -> str:
@@ -180,14 +279,6 @@ def _number(value: float, column: Column, model: float | None = None) -> str:
     if column.decimals is None:
         return like(scaled, pattern, column.digits)
     return minus(f"{scaled:.{column.decimals}f}")
-
-
-def _text(cell: Cell, column: Column) -> str:
-    if cell.mean is None:
-        return MISSING
-    text = _number(cell.mean, column)
-    same = cell.spread is None or (cell.spread == 0 and column.best is None)
-    return text if same or cell.spread is None else f"{text} ± {_number(cell.spread, column, cell.mean)}"
 
 
 def _markdown(text: str) -> str:
@@ -200,7 +291,7 @@ def _markdown(text: str) -> str:
 _LATEX = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
-    "±": r"$\pm$", "−": r"$-$", "–": "--", "\n": " ",
+    "±": r"$\pm$", "−": r"$-$", "–": "--", "²": r"\textsuperscript{2}", "\n": " ",
 }  # fmt: skip
 
 

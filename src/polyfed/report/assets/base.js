@@ -10,6 +10,12 @@ const narrow = () => window.innerWidth < 720;
 // Plotly reads a few tags in its labels; a name from the data must come out as it was written.
 const plain = (text) => String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
 const cut = (text, length) => (text.length > length ? text.slice(0, length - 1) + "…" : text);
+const title = (text) => text[0].toUpperCase() + text.slice(1);
+// A name on two lines at most, for the axis of a chart.
+function wrapped(text, length) {
+  const at = text.length > length ? text.lastIndexOf(" ", length) : -1;
+  return at < 0 ? plain(cut(text, length)) : `${plain(text.slice(0, at))}<br>${plain(cut(text.slice(at + 1), length))}`;
+}
 const minus = (text) => text.replace(/-/g, "−");
 const there = (value) => value !== null && value !== undefined;
 
@@ -22,12 +28,6 @@ function significant(value, digits) {
 }
 const percent = (share, decimals = 1) => (there(share) ? minus((100 * share).toFixed(decimals)) + "%" : "–");
 const valueText = (value, share = DATA.share) => (share ? percent(value) : significant(value, 4));
-function gainText(gain) {
-  if (!there(gain)) return "–";
-  const text = DATA.share ? (100 * gain).toFixed(1) : gain.toPrecision(3);
-  return (Number(text) > 0 ? "+" : "") + minus(Number(text) === 0 ? "0" : text);
-}
-const gainUnit = DATA.share ? " points" : "";
 const largest = (values) => values.reduce((a, b) => Math.max(a, b), -Infinity);
 const smallest = (values) => values.reduce((a, b) => Math.min(a, b), Infinity);
 const count = (value) => (there(value) ? Math.round(value).toLocaleString("en") : "–");
@@ -46,7 +46,8 @@ function alone() {
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const colour = (index) => css("--m" + (index % COLOURS));
 const dash = (index) => ["solid", "dash", "dot", "dashdot"][Math.floor(index / COLOURS) % 4];
-const symbol = (index) => ["circle", "square", "diamond", "triangle-up", "cross", "x", "star", "pentagon"][index % 8];
+const SYMBOLS = [["circle", "●"], ["square", "■"], ["diamond", "◆"], ["triangle-up", "▲"], ["cross", "✚"], ["x", "✖"], ["star", "★"], ["triangle-down", "▼"]];
+const symbol = (index) => SYMBOLS[index % COLOURS][0];
 function faint(hex, opacity) {
   const part = (at) => parseInt(hex.slice(at, at + 2), 16);
   return `rgba(${part(1)},${part(3)},${part(5)},${opacity})`;
@@ -72,11 +73,28 @@ function axis(title, extra = {}) {
 const valueAxis = (title, share, extra = {}) => axis(title, share ? { tickformat: ",.2~%", ...extra } : extra);
 
 function show(chart, traces, shape, height) {
-  const bare = narrow() || /^(gain|move|fair)-/.test(chart.id);
+  const bare = narrow() || /^(move|fair)-/.test(chart.id);
   const config = {
     displaylogo: false, responsive: true, showTips: false, displayModeBar: bare ? false : "hover",
     modeBarButtons: [["toImage", "resetScale2d"]], toImageButtonOptions: { scale: 2, filename: chart.id },
   };
   chart.style.height = height + "px";
   return Plotly.react(chart, traces, { ...shape, height }, config);
+}
+
+// What lines and dots stand for, under a chart; a method's entry does what its button does. [name, method or -1, dash]
+function drawLegend(box, entries) {
+  box.replaceChildren(...entries.map(([name, i, style]) => {
+    const entry = document.createElement("button"), mark = document.createElement("i");
+    entry.type = "button";
+    entry.title = name;
+    mark.style.color = i < 0 ? (style === "dots" ? "var(--soft)" : "var(--alone)") : `var(--m${i % COLOURS})`;
+    if (style !== "dots") mark.style.borderTop = `2px ${{ solid: "solid", dot: "dotted" }[style] || "dashed"}`;
+    if (i >= 0 || style === "dots") mark.textContent = i < 0 ? "●" : SYMBOLS[i % COLOURS][1];
+    if (i >= 0) entry.onclick = () => toggle(i);
+    entry.setAttribute("aria-pressed", String(!hidden.has(i)));
+    entry.append(mark, document.createElement("span"));
+    entry.lastChild.textContent = name;
+    return entry;
+  }));
 }

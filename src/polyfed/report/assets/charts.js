@@ -1,7 +1,5 @@
 // The charts. Each function draws from the state (hidden methods, selectors, theme) and can be called again at any time.
 
-const isShare = (key) => key.endsWith("_accuracy");
-
 function curveTraces(option, horizontal, finish, before) {
   const traces = [];
   METHODS.forEach((method, i) => {
@@ -24,7 +22,7 @@ function curveTraces(option, horizontal, finish, before) {
     traces.push({
       ...common, y, name: plain(cut(method.label, 28)), mode: few && !still ? "lines+markers" : "lines",
       line: { color: colour(i), width: 2.2, dash: still ? "dot" : dash(i) }, marker: { color: colour(i), size: 5, symbol: symbol(i) },
-      text: y.map((value) => valueText(value, isShare(option.key))),
+      text: y.map((value) => valueText(value, option.share)),
       hovertemplate: (still ? "%{text}, nothing sent" : before + "%{text}") + "<extra>" + plain(cut(method.label, 28)) + "</extra>",
     });
   });
@@ -35,50 +33,39 @@ function drawCurves() {
   const option = DATA.options[$("curve").selectedIndex];
   $("curves").hidden = !option;
   if (!option) return;
-  const share = isShare(option.key);
   const log = $("log").checked ? { type: "log" } : {};
-  const vertical = () => valueAxis("", share, { ...log, exponentformat: "power" });
+  const vertical = () => valueAxis(option.axis, option.share, { ...log, exponentformat: "power" });
   const going = option.key === `deployed_${DATA.split}_${DATA.metric}` ? level(alone()) : null;
 
   const rounds = (method) => method.axes.round;
   const last = Math.max(1, largest(METHODS.flatMap(rounds)));
-  const which = $("bits").value;
-  const raw = ({ axes: { bits_up: up, bits_down: down } }) => (which === "both" ? up.map((bits, i) => bits + down[i]) : which === "up" ? up : down);
+  const which = $("against").value, time = which === "seconds";
+  const raw = ({ axes }) => (which === "both" ? axes.bits_up.map((bits, i) => bits + axes.bits_down[i]) : axes[which]);
   const most = Math.max(0, largest(METHODS.flatMap(raw)));
-  $("by-bits").parentNode.hidden = most === 0;
-  const [height, below] = legendBelow($("by-round"), METHODS.map((method) => method.label).concat(going === null ? [] : "Alone"));
+  $("by-cost").parentNode.hidden = most === 0;
+  const height = narrow() ? 300 : 345;
   const first = curveTraces(option, rounds, null, "");
-  const byRound = layout({ ...below, hovermode: "x unified", xaxis: axis("Round", { range: [0, last * 1.01] }), yaxis: vertical() });
+  const byRound = layout({ hovermode: "x unified", xaxis: axis("Rounds", { range: [0, last * 1.01] }), yaxis: vertical() });
   show($("by-round"), first.concat(aloneTrace(going, last)), byRound, height);
 
-  const [size, unit] = bitUnit(most);
+  const [size, unit] = time ? [1, "s"] : bitUnit(most);
   const end = most / size;
-  const second = curveTraces(option, (method) => raw(method).map((bits) => bits / size), end, `%{x:.3~g} ${unit}: `);
-  const words = { up: "Sent up by all clients", down: "Sent down to all clients", both: "Sent up and down, all clients" }[which];
-  const byBits = layout({ ...below, hovermode: "closest", xaxis: axis(`${words} (${unit})`, { range: [0, end * 1.01] }), yaxis: vertical() });
-  if (most > 0) show($("by-bits"), second.concat(aloneTrace(going, end)), byBits, height);
+  const second = curveTraces(option, (method) => raw(method).map((amount) => amount / size), end, `%{x:.3~g} ${unit}: `);
+  const words = { bits_up: "Sent up by all clients", bits_down: "Sent down to all clients", both: "Sent up and down, all clients", seconds: "Time" }[which];
+  const byCost = layout({ hovermode: "closest", xaxis: axis(`${words} (${unit})`, { range: [0, end * 1.01] }), yaxis: vertical() });
+  $("by-cost-title").textContent = time ? "Against time" : "Against bits";
+  if (most > 0) show($("by-cost"), second.concat(aloneTrace(going, end)), byCost, height);
 
-  const silent = METHODS.some((method) => !raw(method).some((bits) => bits > 0));
+  const entries = METHODS.map((method, i) => [method.label, i, dash(i)]).filter(([, i]) => METHODS[i].curves[option.key]);
+  drawLegend($("curve-legend"), entries.concat(going === null ? [] : [["Alone", -1, "dash"]]));
+  const silent = METHODS.some((method) => !raw(method).some((amount) => amount > 0));
   $("curve-note").textContent = [
     `${option.name}, mean over ${DATA.over}.`,
-    METHODS.some((method) => method.seeds > 1) ? "Bands span the seeds." : "",
+    METHODS.some((method) => method.runs > 1) ? "Bands span the runs." : "",
     going === null ? "" : "The grey line is going alone.",
-    most === 0 ? "No bits were sent." : silent ? "A dotted level is a method that sends nothing." : "",
+    most === 0 ? "No bits were sent." : silent && !time ? "A dotted level is a method that sends nothing." : "",
+    DATA.options.some((one) => one.key === `deployed_${DATA.split}_${DATA.metric}`) ? "" : `The ${DATA.label} was measured at the end only.`,
   ].filter(Boolean).join(" ");
-}
-
-// A legend under the plot, in one row or in as many columns as fit, and the chart's height with it.
-function legendBelow(chart, names) {
-  const plot = narrow() ? 240 : 285;
-  if (METHODS.length < 2) return [plot + 60, {}];
-  const widths = names.map((name) => 8 * Math.min(28, name.length) + 50), room = chart.clientWidth - 60;
-  const oneRow = widths.reduce((a, b) => a + b) <= room;
-  const rows = oneRow ? 1 : Math.ceil(names.length / Math.max(1, Math.floor(room / largest(widths))));
-  const legend = {
-    orientation: "h", x: 0, xanchor: "left", y: -52 / plot, yanchor: "top", maxheight: 1000, font: { size: 12.5, color: css("--ink") },
-    ...(oneRow ? {} : { entrywidth: largest(widths) - 44 }),
-  };
-  return [plot + 64 + 29 * rows, { showlegend: true, legend }];
 }
 
 function level(values) {
@@ -93,62 +80,8 @@ function aloneTrace(value, end) {
   }];
 }
 
-// A sorted profile per method: named bars while names fit, thin bars up to 200 clients, an area beyond.
-function gainOrder(method) {
-  return method.gains.map((gain, c) => [gain, c]).filter(([gain]) => there(gain)).sort((a, b) => b[0] - a[0] || a[1] - b[1]);
-}
-function clientHover(method, c) {
-  const rows = `${count(method.rows.train[c])} train rows, ${count(method.rows.test[c])} test rows`;
-  const both = `deployed ${valueText(method.values.deployed[c])}, alone ${valueText(method.values.alone[c])}`;
-  return `<b>${plain(cut(DATA.clients[c], 40))}</b><br>${gainText(method.gains[c])}${gainUnit}<br>${both}<br>${rows}`;
-}
-function drawGains() {
-  const orders = METHODS.map(gainOrder);
-  const drawn = METHODS.map((_, i) => i).filter((i) => orders[i].length && orders[i].some(([gain]) => gain !== 0));
-  $("gains").hidden = drawn.length === 0;
-  if (!drawn.length) return;
-  const all = drawn.flatMap((i) => orders[i].map(([gain]) => gain));
-  const low = Math.min(0, smallest(all)), high = Math.max(0, largest(all)), room = 0.06 * (high - low);
-  const range = [low - (low < 0 ? room : 0), high + (high > 0 ? room : 0)].map((edge) => (DATA.share ? 100 * edge : edge));
-  const unit = DATA.share ? "Gain, points of " + DATA.metric : "Gain, " + DATA.metric + " saved";
-  const most = largest(orders.map((order) => order.length));
-  const where = most <= 30 ? "To the right of zero" : "Above zero";
-  const what = most <= 200 ? "A bar is one client" : "A point of a line is one client";
-  const against = `the ${DATA.split} ${DATA.metric} of what it deploys against that of its own model trained alone`;
-  const scale = drawn.length > 1 ? " All panels share one scale." : "";
-  $("gains-text").textContent = `${what}: ${against}${DATA.share ? ", in percentage points" : ""}. ${where}, the client is better off.${scale}`;
-  const margin = { l: 8, r: 10, t: 6, b: 8 };
-  for (const i of drawn) facet(i).hidden = hidden.has(i); // All panels first: their number decides how wide each one is.
-  for (const i of drawn) {
-    const method = METHODS[i], order = orders[i], box = facet(i);
-    const better = order.filter(([gain]) => gain > 0).length;
-    box.querySelector("small").textContent = `${count(better)} of ${count(order.length)} better off`;
-    if (box.hidden) { for (const trace of box.lastChild.data || []) trace.visible = false; continue; }
-    const gains = order.map(([gain]) => (DATA.share ? 100 * gain : gain));
-    const text = order.map(([, c]) => clientHover(method, c));
-    const place = order.map((_, at) => at + 1);
-    const base = { meta: i, hovertext: text, hovertemplate: "%{hovertext}<extra></extra>", visible: true };
-    const zero = { zeroline: true, zerolinecolor: css("--soft"), zerolinewidth: 1, range, tickformat: ",~g" };
-    const fill = gains.map((gain) => (gain < 0 ? faint(colour(i), 0.45) : colour(i)));
-    const marker = { color: fill, line: { width: gains.map((gain) => (gain < 0 ? 1 : 0)), color: colour(i) } };
-    if (order.length <= 30) {
-      const names = order.map(([, c]) => plain(cut(DATA.clients[c], narrow() ? 14 : 18)));
-      const side = axis("", { tickmode: "array", tickvals: place, ticktext: names, autorange: "reversed", showgrid: false, nticks: 0 });
-      const bars = { ...base, type: "bar", orientation: "h", x: gains, y: place, marker };
-      show(box.lastChild, [bars], layout({ bargap: 0.28, margin, xaxis: axis(unit, zero), yaxis: side }), 66 + 21 * Math.max(order.length, 2));
-    } else if (order.length <= 200) {
-      const bars = { ...base, type: "bar", x: place, y: gains, marker };
-      const bottom = axis("Clients, best gain first", { showgrid: false });
-      show(box.lastChild, [bars], layout({ bargap: 0.15, margin, xaxis: bottom, yaxis: axis(unit, zero) }), 300);
-    } else {
-      const look = { line: { color: colour(i), width: 2 }, fill: "tozeroy", fillcolor: faint(colour(i), 0.22) };
-      const area = { ...base, ...look, mode: "lines", x: place.map((at) => at / order.length), y: gains };
-      const bottom = axis("Share of clients, best gain first", { tickformat: ".0%", showgrid: false });
-      show(box.lastChild, [area], layout({ margin, xaxis: bottom, yaxis: axis(unit, zero) }), 300);
-    }
-  }
-}
-function facet(i, kind = "gain") {
+// A panel of its own for a method.
+function facet(i, kind) {
   const old = $(`${kind}-${i}`);
   if (old) return old.parentNode;
   const box = document.createElement("figure"), caption = document.createElement("figcaption"), chart = document.createElement("div");
@@ -177,6 +110,8 @@ function boxTrace(name, values, tint, place, meta) {
 }
 function drawBoxes() {
   const model = $("model").value;
+  $("spread").hidden = !model;
+  if (!model) return false;
   const lines = METHODS.map((method, i) => [method, i]).filter(([method, i]) => method.values[model] && !hidden.has(i));
   const traces = lines.map(([method, i], at) => boxTrace(method.label, method.values[model], colour(i), at, i));
   const names = lines.map(([method]) => method.label);
@@ -185,10 +120,10 @@ function drawBoxes() {
     traces.push(boxTrace("Alone", reference, css("--alone"), names.length, -1));
     names.push("Alone");
   }
-  const labels = { tickmode: "array", tickvals: names.map((_, at) => at), ticktext: names.map((name) => plain(cut(name, narrow() ? 14 : 24))) };
+  const labels = { tickmode: "array", tickvals: names.map((_, at) => at), ticktext: names.map((name) => wrapped(name, narrow() ? 14 : 24)) };
   const side = axis("", { ...labels, range: [names.length - 0.4, -0.6], showgrid: false, nticks: 0 });
-  const title = `${DATA.split[0].toUpperCase()}${DATA.split.slice(1)} ${DATA.metric} of a client`;
-  show($("boxes"), traces, layout({ xaxis: valueAxis(title, DATA.share), yaxis: side, hovermode: "closest" }), 86 + 62 * Math.max(1, names.length));
+  show($("boxes"), traces, layout({ xaxis: valueAxis(`${title(DATA.split)} ${DATA.label} of a client`, DATA.share), yaxis: side, hovermode: "closest" }), 86 + 62 * Math.max(1, names.length));
+  return true;
 }
 
 function drawOwn() {
@@ -213,8 +148,8 @@ function drawOwn() {
   const wide = bySize && largest([...sizes]) / Math.max(1, smallest([...sizes])) > 20;
   const ticks = [...Array(10).keys()].flatMap((power) => [1, 2, 5].map((digit) => digit * 10 ** power));
   const logarithmic = { type: "log", tickmode: "array", tickvals: ticks, ticktext: ticks.map(count) };
-  const bottom = axis(bySize ? "Train rows of the client" : "Clients, largest share first", wide ? logarithmic : {});
-  const [height, below] = legendBelow($("own-chart"), lines.map(([method]) => method.label));
+  const bottom = axis(bySize ? "Training rows of the client" : "Clients, largest share first", wide ? logarithmic : !bySize && DATA.clients.length <= 10 ? { dtick: 1 } : {});
+  drawLegend($("own-legend"), lines.map(([method, i]) => [method.label, i, "dots"]));
   const side = axis("Own share", { tickformat: ".0%", range: [-0.04, 1.04] });
-  show($("own-chart"), traces, layout({ ...below, showlegend: lines.length > 1, hovermode: "closest", xaxis: bottom, yaxis: side }), height);
+  show($("own-chart"), traces, layout({ hovermode: "closest", xaxis: bottom, yaxis: side }), narrow() ? 300 : 345);
 }

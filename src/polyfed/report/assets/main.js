@@ -1,23 +1,9 @@
 // The page's controls: methods, theme, selectors, printing.
 
-const CHARTS = [drawCurves, drawGains, drawBoxes, drawFairness, drawOwn, drawShares];
+const CHARTS = [drawGains, drawCurves, drawFairness, drawOwn, drawShares];
 
 function drawAll() {
   for (const draw of CHARTS) draw();
-  for (const id of ["by-round", "by-bits", "own-chart", "weight-chart"]) listen($(id));
-}
-
-// A click on a legend does what the method's button does, so that a method is hidden everywhere or nowhere.
-function listen(chart) {
-  if (!chart.on || chart.dataset.listens) return;
-  chart.dataset.listens = "yes";
-  chart.on("plotly_legendclick", (event) => {
-    const method = event.data[event.curveNumber].meta;
-    if (method < 0) return true;
-    toggle(method);
-    return false;
-  });
-  chart.on("plotly_legenddoubleclick", () => false);
 }
 
 function toggle(method) {
@@ -26,7 +12,6 @@ function toggle(method) {
   for (const node of document.querySelectorAll(`tr[data-method="${method}"], details[data-method="${method}"]`)) node.hidden = off;
   document.querySelector(`.toggle[data-method="${method}"]`).setAttribute("aria-pressed", String(!off));
   drawAll();
-  drawClients();
 }
 
 function setTheme(theme) {
@@ -48,14 +33,18 @@ function start() {
   const models = [["deployed", "deployed"], ["global", "global"], ["finetuned", "global, fine-tuned"], ["alone", "alone"]];
   fill($("model"), models.filter(([key]) => METHODS.some((method) => method.values[key])));
   fill($("fair-model"), fairModels());
-  $("spread").hidden = $("model").options.length === 0;
+  fill($("site-method"), METHODS.map((method, i) => [i, cut(method.label, 60)]));
+  $("site-method").value = DATA.focus;
+  $("site-method").parentNode.hidden = METHODS.length < 2;
 
+  $("methods").hidden = METHODS.length < 2;
   for (const button of document.querySelectorAll(".toggle")) button.onclick = () => toggle(Number(button.dataset.method));
-  for (const id of ["curve", "bits", "log"]) $(id).onchange = drawCurves;
+  for (const id of ["curve", "against", "log"]) $(id).onchange = drawCurves;
   $("model").onchange = drawBoxes;
   $("fair-model").onchange = drawFairness;
-  $("find").oninput = () => { portion = PORTION; drawClients(); };
-  $("more").onclick = () => { portion += PORTION; drawClients(); };
+  $("site-method").onchange = () => { drawSites(); drawGains(); };
+  $("find").oninput = () => { portion = PORTION; drawSites(); };
+  $("more").onclick = () => { portion += PORTION; drawSites(); };
 
   let wasNarrow = narrow();
   window.addEventListener("resize", () => { if (narrow() !== wasNarrow) { wasNarrow = narrow(); drawAll(); } });
@@ -72,6 +61,6 @@ function start() {
     drawAll();
   });
   drawAll();
-  drawClients();
+  drawSites();
 }
 start();

@@ -24,7 +24,7 @@ function drawShares() {
       x, y: middle, meta: i, mode: "lines", visible: true, line: { color: tint, width: 2.6 },
       text: middle.map((own) => percent(own)), hovertemplate: "%{text}<extra>median</extra>",
     });
-    const bottom = axis("Round", { range: [0, Math.max(1, x.at(-1)) * 1.01] });
+    const bottom = axis("Rounds", { range: [0, Math.max(1, x.at(-1)) * 1.01] });
     const side = axis("Own share", { tickformat: ".0%", range: [-0.04, 1.04] });
     show(box.lastChild, traces, layout({ margin, hovermode: "closest", xaxis: bottom, yaxis: side }), narrow() ? 260 : 320);
   }

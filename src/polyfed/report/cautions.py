@@ -1,0 +1,96 @@
+"""What to know before believing a figure, high on the page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+
+from polyfed.report.methods import Method
+from polyfed.studies.run_directory import RunRecord
+
+SEEN = 6  # more of them are folded away
+
+
+def cautions(methods: Sequence[Method]) -> str:
+    """Runs that diverged, test labels that leak, methods below the constant predictor, and what the runs warn of."""
+    lines = [line for method in methods for line in _of_method(method)]
+    lines += [f"{escape(caution)}." for caution in _of_runs(methods)]
+    lines += _undefined(methods) + _other_runs(methods)
+    lines = list(dict.fromkeys(lines))
+    items = [f"<li>{line}</li>" for line in lines]
+    if not items:
+        return ""
+    more = len(items) - SEEN
+    rest = (
+        f"<li><details><summary>{more} more</summary><ul>{''.join(items[SEEN:])}</ul></details></li>"
+        if more > 0
+        else ""
+    )
+    return f'<ul class="warnings">{"".join(items[:SEEN])}{rest}</ul>'
+
+
+def _of_method(method: Method) -> list[str]:
+    lines = []
+    for run in method.runs:
+        name = escape(f"{method.label} (seed {run.seed})" if len(method.runs) > 1 else method.label)
+        if run.summary.get("diverged"):
+            lines.append(f"<strong>{name} diverged.</strong> Its figures show where it went; they are not a result.")
+        leak = _leak(method, run)
+        if leak:
+            lines.append(
+                f"<strong>{name}: test labels leak.</strong> {leak} adapted on test rows, the published protocol "
+                "of some papers; those test figures say nothing about unseen rows."
+            )
+        excluded = run.summary.get("excluded") or {}
+        if excluded:
+            most = sorted(excluded.items(), key=lambda item: (-int(item[1]), item[0]))
+            listed = ", ".join(f"{escape(client)} ({int(count)}×)" for client, count in most[:5])
+            more = f" and {len(most) - 5} more" if len(most) > 5 else ""
+            lines.append(f"<strong>{name}:</strong> updates that were not finite were left out: {listed}{more}.")
+    if method.worse_than_constant():
+        lines.append(
+            f"<strong>{escape(method.label)} is worse than the constant predictor</strong>, which predicts the same "
+            "for every row of a client: it is not to be used as it is."
+        )
+    return lines
+
+
+def _leak(method: Method, run: RunRecord) -> str:
+    if run.summary.get("adapted_on_test"):
+        return "What it deploys was"
+    adapts = (run.config.get("run") or {}).get("adapt_on_test") and method.mean("finetuned") is not None
+    return "Its fine-tuned model was" if adapts else ""
+
+
+def _of_runs(methods: Sequence[Method]) -> list[str]:
+    """What the runs say of their data and of themselves; the method is named where not all say so."""
+    by_method = [
+        dict.fromkeys(str(c).rstrip(".") for run in method.runs for c in run.summary.get("cautions") or [])
+        for method in methods
+    ]
+    return [
+        caution if all(caution in others for others in by_method) else f"{method.label}: {caution}"
+        for method, own in zip(methods, by_method, strict=True)
+        for caution in own
+    ]
+
+
+def _other_runs(methods: Sequence[Method]) -> list[str]:
+    """Methods that did not have the same seeds and splits differ by these too."""
+    runs = {tuple((run.seed, run.summary.get("split")) for run in method.runs) for method in methods}
+    if len(runs) == 1:
+        return []
+    return [
+        "The methods were not run with the same seeds and splits, so these are in the differences between them too."
+    ]
+
+
+def _undefined(methods: Sequence[Method]) -> list[str]:
+    """Clients without the metric, by name: they are in no mean and no count."""
+    names = list(dict.fromkeys(name for method in methods for name in method.undefined))
+    if not names:
+        return []
+    listed = ", ".join(escape(name) for name in names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+    task = methods[0].task
+    who = "One client has" if len(names) == 1 else f"{len(names)} clients have"
+    return [f"<strong>{who} no {escape(task.name)}</strong> and count in no mean: {listed}."]
