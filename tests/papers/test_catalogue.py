@@ -47,6 +47,9 @@ def test_a_committed_page_says_what_the_experiment_says(name: str) -> None:
     assert sections["Differences"] == experiment.differences
     assert f"![{experiment.caption}](figure." in sections["Result"]
     assert f"\n\n{experiment.caption}\n\n" in sections["Result"]
-    for claim in json.loads((folder / "claims.json").read_text())["claims"]:
-        text, measured = (claim[key].replace("|", "\\|") for key in ("text", "measured"))
-        assert f"| {text} | {measured} | {'pass' if claim['passed'] else '**fail**'} |" in sections["Result"]
+    record = json.loads((folder / "claims.json").read_text())
+    marks = {"holds": "holds", "does not hold": "**does not hold**", "undecided": "*undecided*"}
+    for claim in record["claims"]:
+        text, measured, basis = (claim[key].replace("|", "\\|") for key in ("text", "measured", "basis"))
+        assert f"| {text} | {measured} | {basis} | {marks[claim['verdict']]} |" in sections["Result"]
+    assert sum(record["verdicts"].values()) == len(record["claims"]) > 0

@@ -27,8 +27,10 @@ def test_a_quick_reproduction_confirms_its_claims(name, tmp_path):
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     record = json.loads((tmp_path / name / "claims.json").read_text())
-    assert [claim["text"] for claim in record["claims"] if not claim["passed"]] == []
+    assert [claim["text"] for claim in record["claims"] if claim["verdict"] != "holds"] == []
     assert len(record["claims"]) > 0
     assert (tmp_path / name / "figure.svg").stat().st_size > 5000
     with (tmp_path / name / "data.csv").open(newline="") as file:
-        assert all(float(row["gap"]) >= 0 for row in csv.DictReader(file))
+        gaps = [float(row["gap"]) for row in csv.DictReader(file) if row["gap"]]
+    assert gaps
+    assert min(gaps) >= 0

@@ -9,8 +9,9 @@ reproduce                           runs them: `polyfed reproduce`
 from __future__ import annotations
 
 from polyfed.papers.catalogue import EXPERIMENTS, get, reproduce_list
-from polyfed.papers.reproduce import reproduce
-from polyfed.papers.shared.experiment import Claim, Experiment, ExperimentProgress, Outcome, experiment
+from polyfed.papers.reproduce import redraw, reproduce
+from polyfed.papers.shared.claims import Claim
+from polyfed.papers.shared.experiment import Experiment, ExperimentProgress, Measured, Outcome, experiment
 from polyfed.papers.shared.folder import write
 
 __all__ = [
@@ -18,9 +19,11 @@ __all__ = [
     "Claim",
     "Experiment",
     "ExperimentProgress",
+    "Measured",
     "Outcome",
     "experiment",
     "get",
+    "redraw",
     "reproduce",
     "reproduce_list",
     "write",

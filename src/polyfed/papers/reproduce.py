@@ -1,4 +1,4 @@
-"""Run experiments and write their folders: what `polyfed reproduce` calls."""
+"""Run experiments, or draw them again from stored rows, and write their folders: what `polyfed reproduce` calls."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from pathlib import Path
 
 from polyfed.papers.catalogue import select
 from polyfed.papers.shared.experiment import Experiment, ExperimentProgress, Outcome, silent
-from polyfed.papers.shared.folder import write
+from polyfed.papers.shared.folder import stored, write
+from polyfed.papers.shared.rows import tidy
 from polyfed.papers.shared.run_cache import resumable
 
 
@@ -28,8 +29,22 @@ def reproduce(
     unfinished = Path(folder) / name_or_prefix.strip("/") / ("unfinished-quick" if quick else "unfinished")
     with resumable(unfinished, resume, overwrite):
         for chosen in experiments:
-            outcome = chosen.run(quick, progress or silent)
+            measured = chosen.run(quick, progress or silent)
+            measured.rows = tidy(measured.rows)
+            outcome = chosen.outcome(measured)
             place = Path(folder) / chosen.name
             write(outcome, chosen, place, quick)
             done.append((chosen, place, outcome))
+    return done
+
+
+def redraw(name_or_prefix: str, folder: str | Path) -> list[tuple[Experiment, Path, Outcome]]:
+    """Judge, draw and write one experiment or all of a paper again from the rows in their folders, without a run."""
+    done = []
+    for chosen in select(name_or_prefix):
+        place = Path(folder) / chosen.name
+        measured, quick, machine = stored(chosen, place)
+        outcome = chosen.outcome(measured)
+        write(outcome, chosen, place, quick, machine)
+        done.append((chosen, place, outcome))
     return done

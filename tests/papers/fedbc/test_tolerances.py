@@ -4,40 +4,57 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from polyfed.papers.catalogue import get
 from polyfed.papers.fedbc import tolerances
-from polyfed.papers.fedbc.paper import POOLED, Effort
-from polyfed.papers.shared.experiment import silent
-from tests.papers.fedbc.made_up import TASK
+from polyfed.papers.fedbc.paper import AVERAGES, POOLED, Effort
+from polyfed.papers.shared.experiment import Row, silent
+from tests.papers.fedbc.made_up import TASK, rows_of
+
+LEVELS = (0.0, 0.01, 1.0)
 
 
-def test_the_trade_off_needs_a_better_global_model_in_the_middle() -> None:
-    levels, own = (0.0, 0.1, 1.0), [np.array([a]) for a in (0.8, 0.85, 0.9)]
-    hill, slope = ([np.array([a]) for a in means] for means in ((0.7, 0.75, 0.5), (0.7, 0.6, 0.5)))
-    assert [claim.passed for claim in tolerances._tradeoff_claims("own", levels, hill, own)] == [True, True, True]
-    assert [claim.passed for claim in tolerances._tradeoff_claims("own", levels, slope, own)] == [False, True, True]
-    assert not tolerances._tradeoff_claims("own", levels, hill, own[::-1])[2].passed
+def rows(shared: tuple[float, ...], own: tuple[float, ...], validation: tuple[float, ...]) -> list[Row]:
+    """At three tolerances: the global model's accuracy, the own models', and the global one's on validation rows."""
+    made = [
+        row | {"start": start, "tolerance": level}
+        for start in tolerances.STARTS
+        for level, a, b, c in zip(LEVELS, shared, own, validation, strict=True)
+        for row in rows_of("FedBC", None, 1 + int(level), **{POOLED: a, tolerances.OWN: b, tolerances.CHOSEN_BY: c})
+    ]
+    return made + [row for label in AVERAGES for row in rows_of(label, **{POOLED: 0.65})]
 
 
-def test_the_tolerance_that_is_compared_with_fedavg_is_not_chosen_on_test_rows() -> None:
-    test, validation = ([np.array([a]) for a in means] for means in ((0.9, 0.7), (0.6, 0.8)))
-    both = {("own", POOLED): test, ("own", tolerances.CHOSEN_BY): validation}
-    chosen = tolerances._chosen((0.0, 1.0), both, "own")
-    assert chosen == (1.0, np.array([0.7]))
-    assert tolerances._above_claim("own", chosen, "FedAvg", np.array([0.65])).passed
-    assert not tolerances._above_claim("own", chosen, "FedAvg", np.array([0.75])).passed
+def verdicts(*given: tuple[float, ...]) -> list[str]:
+    return [claim.verdict for claim in tolerances.judge(rows(*given))[:5]]
+
+
+def test_the_trade_off_needs_a_better_global_model_at_a_small_tolerance() -> None:
+    up, down = (0.8, 0.85, 0.9), (0.9, 0.85, 0.8)
+    assert verdicts((0.7, 0.75, 0.5), up, (0.7, 0.75, 0.5)) == ["holds"] * 5
+    assert verdicts((0.7, 0.6, 0.5), up, (0.7, 0.6, 0.5))[0] == "does not hold"
+    assert verdicts((0.7, 0.75, 0.5), down, (0.7, 0.75, 0.5))[2] == "does not hold"
+
+
+def test_the_best_tolerance_is_chosen_by_validation_rows_and_may_be_no_better() -> None:
+    own = (0.8, 0.85, 0.9)
+    chosen_badly = rows((0.9, 0.6, 0.7), own, (0.6, 0.8, 0.7))
+    assert tolerances.chosen_tolerance(chosen_badly, "own") == 0.01
+    assert [c.verdict for c in tolerances.judge(chosen_badly)[:5]][1] == "does not hold"  # 0.6 there, 0.7 at the end
+    assert verdicts((0.5, 0.6, 0.7), own, (0.5, 0.6, 0.7))[1] == "does not hold"  # the largest itself is chosen
+    assert verdicts((0.9, 0.6, 0.5), own, (0.6, 0.8, 0.7))[3:] == ["does not hold"] * 2  # 0.6 against FedAvg's 0.65
 
 
 @pytest.mark.full
 def test_the_trade_off_runs_from_end_to_end(monkeypatch) -> None:
     monkeypatch.setattr(tolerances, "synthetic", lambda epochs, quick: replace(TASK, every=TASK.rounds))
     monkeypatch.setattr(tolerances, "effort", lambda quick: Effort(seeds=1, budget=1))
-    monkeypatch.setattr(tolerances, "TOLERANCES", (0.0, 0.1, 1.0))
-    outcome = get("fedbc/fig2").run(True, silent)
-    assert len(outcome.claims) == 10
-    assert sum("FedAvg, uniform (not in the paper)" in claim.text for claim in outcome.claims) == 2
-    assert {row["start"] for row in outcome.rows if "start" in row} == {"own", "server"}
-    assert {row["method"] for row in outcome.rows if "method" in row} == {"FedAvg, by size", "FedAvg, uniform"}
+    monkeypatch.setattr(tolerances, "TOLERANCES", (0.0, 0.01, 0.02, 0.1, 1.0))
+    experiment = get("fedbc/fig2")
+    measured = experiment.run(True, silent)
+    claims = experiment.judge(measured.rows)
+    assert len(claims) == 10
+    assert sum("FedAvg, uniform (not in the paper)" in claim.text for claim in claims) == 2
+    assert {row["start"] for row in measured.rows if "start" in row} == {"own", "server"}
+    assert {row["method"] for row in measured.rows} == {"FedBC", "FedAvg, by size", "FedAvg, uniform"}

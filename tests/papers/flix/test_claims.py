@@ -1,4 +1,4 @@
-"""The claims of FLIX's convex figures on made-up curves, where it is known whether they hold."""
+"""The claims of FLIX's convex figures on made-up runs, where it is known whether they hold."""
 
 from __future__ import annotations
 
@@ -8,65 +8,101 @@ import numpy as np
 import pytest
 
 from polyfed.papers.flix import claims
-from polyfed.papers.shared.convex_runs import ConvexRun, cost_to_reach
+from polyfed.papers.shared.convex_runs import ConvexRun, cost_to_reach, summary, thinned
+from polyfed.papers.shared.experiment import Row
 
 
-def curve(rate: float, bits: float, rounds: int = 400, start: float = 1.0) -> tuple[dict[str, float], ...]:
+def curve(rate: float, bits: float, rounds: int = 400, start: float = 1.0, **facts: float | str) -> tuple[Row, ...]:
     """f - f* = start (1 - rate)^t, at `bits` a round."""
-    return tuple({"round": t, "gap": start * (1 - rate) ** t, "bits": t * bits} for t in range(rounds + 1))
+    return tuple({**facts, "round": t, "gap": start * (1 - rate) ** t, "bits": t * bits} for t in range(rounds + 1))
 
 
-def compressed(k: int | None, alpha: float = 1.0) -> ConvexRun:
-    return ConvexRun("toy", 8, 0.1, "GD" if k is None else "DIANA", alpha, 400, k)
+def runs(rates: dict[int | None, float], level: float = 1e-8, alpha: float = 1.0, start: float = 1.0) -> list[Row]:
+    """Summaries of DIANA with 100 numbers, by k (None: GD), which falls by so much a round, with three seeds."""
+    made = []
+    for k, rate in rates.items():
+        for seed in range(1 if k in (None, 100) else 3):
+            run = ConvexRun("toy", 8, 0.1, "GD" if k is None else "DIANA", alpha, 400, k, seed=seed)
+            facts = {"dataset": "toy", "method": run.method, "alpha": alpha} | ({} if k is None else {"k": k})
+            slower = rate * (1 - 0.01 * seed)
+            made.append(summary(run, curve(slower, 64.0 * (k or 100), start=start, **facts), level))
+    return made
 
 
-@pytest.fixture
-def curves():
-    """GD falls by 10% a round with 100 numbers; k = 10 by 5%, k = 50 by 8%."""
-    return {
-        compressed(None): curve(0.1, 6400),
-        compressed(10): curve(0.05, 640),
-        compressed(50): curve(0.08, 3200),
-        compressed(100): curve(0.1, 6400),
-        compressed(10, 0.1): curve(0.05, 640, start=0.01),
-    }
+USUAL: dict[int | None, float] = {None: 0.1, 10: 0.05, 50: 0.08, 100: 0.1}
 
 
-def test_the_cost_of_a_level_is_that_of_the_first_point_at_or_under_it(curves):
-    rows = curves[compressed(None)]
+def test_the_cost_of_a_level_is_that_of_the_first_point_at_or_under_it() -> None:
+    rows = curve(0.1, 6400)
     needed = math.ceil(math.log(1e-8) / math.log(0.9))
     assert cost_to_reach(rows, 1e-8) == needed
     assert cost_to_reach(rows, 1e-8, "bits") == 6400 * needed
     assert cost_to_reach(rows, 1e-30) is None
 
 
-def test_a_rate_is_read_off_a_curve(curves):
-    assert claims.rate(curves[compressed(50)]) == pytest.approx(0.08, rel=1e-9)
-    assert np.isnan(claims.rate(curves[compressed(None)][:5]))
+def test_a_curve_is_thinned_with_both_ends() -> None:
+    rows = thinned(curve(0.1, 6400), 10)
+    assert [rows[0]["round"], rows[-1]["round"], len(rows)] == [0, 400, 10]
 
 
-def test_gd_wins_in_rounds_and_compression_in_bits(curves):
-    todo = list(curves)
-    (rounds,) = claims.rounds_to(1e-8, "1e-8")("toy", curves, todo)
-    (bits,) = claims.bits_to(1e-8, "1e-8")("toy", curves, todo)
-    assert rounds.passed
-    assert bits.passed
-    assert "at k = 10" in bits.measured
-    curves[compressed(50)] = curve(0.5, 64000)  # now k = 50 is quicker, at a higher price
-    curves[compressed(10)] = curve(0.005, 640)
-    assert not claims.rounds_to(1e-8, "1e-8")("toy", curves, todo)[0].passed
-    assert not claims.bits_to(1e-8, "1e-8")("toy", curves, todo)[0].passed
+def test_a_rate_is_read_off_a_curve() -> None:
+    assert claims.rate(curve(0.08, 1)) == pytest.approx(0.08, rel=1e-9)
+    assert np.isnan(claims.rate(curve(0.1, 1)[:5]))
 
 
-def test_a_level_that_gd_does_not_reach_confirms_nothing(curves):
+def test_gd_wins_in_rounds_and_compression_in_bits() -> None:
+    (rounds,), (bits,) = (make("1e-8")("toy", runs(USUAL)) for make in (claims.rounds_to, claims.bits_to))
+    assert rounds.verdict == "holds"
+    assert bits.verdict == "holds"
+    assert bits.basis.startswith("k = 10: ")
+    quick = runs(USUAL | {50: 0.5, 10: 0.045})  # now k = 50 is quicker than GD
+    assert claims.rounds_to("1e-8")("toy", quick)[0].verdict == "does not hold"
+    dear = runs({None: 0.1, 10: 0.009, 50: 0.045, 100: 0.1})  # k = 10 does not get there; k = 50 sends more than GD
+    assert claims.bits_to("1e-8")("toy", dear)[0].verdict in ("undecided", "does not hold")
+    dearer = runs({None: 0.1, 60: 0.05, 80: 0.06, 100: 0.1})
+    assert claims.bits_to("1e-8")("toy", dearer)[0].verdict == "does not hold"
+
+
+def test_k_equal_to_d_is_no_compression() -> None:
+    (claim,) = claims.rounds_to("1e-8")("toy", runs({None: 0.1, 100: 0.1, 50: 0.08}))
+    assert "k = 100" not in claim.measured
+
+
+def test_a_level_that_is_not_reached_confirms_nothing() -> None:
     for make in (claims.rounds_to, claims.bits_to):
-        assert not make(1e-40, "1e-40")("toy", curves, list(curves))[0].passed
+        assert make("1e-40")("toy", runs(USUAL, 1e-40))[0].verdict == "undecided"
+    never = runs({None: 0.1, 10: 0.001, 50: 0.002, 100: 0.1})
+    (claim,) = claims.rounds_to("1e-8")("toy", never)
+    assert claim.verdict == "undecided"
+    assert claim.basis == "no k < d gets there within the rounds"
 
 
-def test_more_coordinates_must_mean_fewer_rounds(curves):
-    todo = [run for run in curves if run.k is not None]
-    order, start = claims.diana("toy", curves, todo)
-    assert order.passed
-    assert start.passed
-    curves[compressed(100)] = curve(0.04, 6400)
-    assert not claims.diana("toy", curves, todo)[0].passed
+def test_more_coordinates_must_mean_fewer_rounds() -> None:
+    start = runs({10: 0.05}, alpha=0.1, start=0.01)
+    order, lower = claims.diana("toy", runs({10: 0.05, 50: 0.08, 100: 0.1}) + start)
+    assert (order.verdict, lower.verdict) == ("holds", "holds")
+    order, lower = claims.diana("toy", runs({10: 0.05, 50: 0.08, 100: 0.04}) + runs({10: 0.05}, alpha=0.1, start=2.0))
+    assert (order.verdict, lower.verdict) == ("does not hold", "does not hold")
+
+
+def test_a_neighbourhood_must_shrink_and_stay_within_its_bound() -> None:
+    def judged(floors: dict[int, float], share: float) -> list[str]:
+        rows = [
+            {"dataset": "toy", "method": "DCGD", "alpha": 1.0, "k": k, "seed": seed}
+            | {"floor": floor * (1 + 0.01 * seed), "share": share * (1 + 0.01 * seed)}
+            for k, floor in floors.items()
+            for seed in range(3)
+        ]
+        return [claim.verdict for claim in claims.neighbourhood("toy", rows)]
+
+    assert judged({1: 1e-1, 5: 1e-2, 9: 1e-3, 10: 1e-9}, 0.1) == ["holds", "holds"]
+    assert judged({1: 1e-2, 5: 1e-1, 9: 1e-3, 10: 1e-9}, 2.0) == ["does not hold", "does not hold"]
+
+
+def test_gradient_descent_is_judged_by_numbers_that_no_seed_changes() -> None:
+    def judged(*facts: tuple[float, float, float]) -> list[str]:
+        rows = [{"start": start, "rate": rate, "over_bound": over} for start, rate, over in facts]
+        return [claim.verdict for claim in claims.gradient_descent("toy", rows)]
+
+    assert judged((1.0, 0.1, 0.9), (0.1, 0.15, 1.0)) == ["holds"] * 3
+    assert judged((0.1, 0.1, 0.9), (1.0, 0.3, 1.1)) == ["does not hold"] * 3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from polyfed import theory
 from polyfed.papers.plsgd import bounds
@@ -10,13 +11,23 @@ from polyfed.papers.plsgd.runs import ROWS
 
 
 def test_a_mean_above_its_bound_at_one_round_fails_the_claim() -> None:
-    bound = np.array([3.0, 2.0, 1.0])
-    assert bounds._under("case", "(14)", np.array([1.0, 1.9, 0.5]), bound, 200).passed
-    broken = bounds._under("case", "(14)", np.array([1.0, 2.1, 0.5]), bound, 200)
-    assert not broken.passed
+    def rows(noise: float, *distances: float, error: float = 0.01) -> list[dict]:
+        return [
+            {"case": "case", "noise": noise, "seeds": 200, "round": r, "distance": d, "error": error, "bound": 3.0 - r}
+            for r, d in enumerate(distances)
+        ]
+
+    (claim,) = bounds.judge(rows(1.0, 3.0, 1.9, 0.5))  # the start is on the bound by definition
+    assert claim.verdict == "holds"
+    (broken,) = bounds.judge(rows(1.0, 1.0, 2.1, 0.5))
+    assert broken.verdict == "does not hold"
     assert "at most 1.050 of it" in broken.measured
+    (loose,) = bounds.judge(rows(1.0, 1.0, 1.9, 0.5, error=0.2))
+    assert loose.verdict == "undecided"
+    assert [bounds.judge(rows(0.0, *d))[0].verdict for d in ((1.0, 2.1), (1.0, 1.9))] == ["does not hold", "holds"]
 
 
+@pytest.mark.full
 def test_200_seeds_have_the_exact_mean_distance_and_it_is_under_14_and_15() -> None:
     """With one Hessian the clients' mean error and their differences go apart: a recursion for each eigenvalue."""
     case, R = bounds.Case(1.0, 2.0, 2, 4, 1.0), 6

@@ -15,11 +15,20 @@ def test_the_regimes_are_judged_by_paired_differences() -> None:
         values = {ALONE: alone, "local SGD": shared, "minibatch SGD": shared, OURS: ours}
         return {name: value + noise + 0.01 * np.roll(noise, 1 + i) for i, (name, value) in enumerate(values.items())}
 
+    def verdicts(table: dict[float, dict[str, np.ndarray]]) -> list[str]:
+        rows = [
+            {"spread": spread, "method": name, "seed": seed, "distance": value}
+            for spread, values in table.items()
+            for name, distances in values.items()
+            for seed, value in enumerate(distances)
+        ]
+        return [claim.verdict for claim in regimes.judge(rows)]
+
     good = {0.0: at(5.0, 1.0, 2.0), 1.0: at(5.0, 4.0, 3.0), 9.0: at(2.0, 9.0, 2.5)}
-    middle, alike, different = regimes._claims(good)
-    assert middle.passed
-    assert "at 1 of 3 spreads (1)" in middle.measured
-    assert alike.passed
-    assert different.passed
+    assert verdicts(good) == ["holds"] * 3
     never = {0.0: at(5.0, 1.0, 1.0), 1.0: at(2.0, 4.0, 3.0), 9.0: at(2.5, 9.0, 2.5)}
-    assert [claim.passed for claim in regimes._claims(never)] == [False, False, False]
+    assert verdicts(never) == ["undecided"] * 3
+    behind = {0.0: at(5.0, 2.0, 3.0), 1.0: at(2.0, 4.0, 3.0), 9.0: at(2.0, 9.0, 2.5)}
+    assert verdicts(behind) == ["does not hold", "holds", "holds"]
+    turned = {0.0: at(5.0, 4.0, 3.0), 1.0: at(2.0, 4.0, 3.0), 9.0: at(2.8, 9.0, 2.5)}
+    assert verdicts(turned) == ["holds", "does not hold", "does not hold"]

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
-from polyfed import algorithms
+from polyfed.algorithms import REGISTRY
 from polyfed.engine.simulation import Simulation
 from polyfed.papers.plsgd.runs import Seeds, constants, noisy_quadratics
 from polyfed.problem.batch_constants import gradient_variances
+from tests.conftest import few
 
 SPECTRA, OPTIMA = np.array([[0.5, 2.0], [1.0, 1.0], [0.2, 0.4]]), np.array([[1.0, 2.0], [0.0, -1.0], [3.0, 0.0]])
 
@@ -30,14 +33,16 @@ def test_the_constants_are_those_of_the_quadratics() -> None:
     assert known.heterogeneity**2 / 4 == pytest.approx(spread)
 
 
-def test_a_seed_gives_the_run_of_a_simulation_with_that_seed() -> None:
+@pytest.mark.full
+@pytest.mark.parametrize("name", few(["plsgd", "fedavg", "local"], "plsgd"))
+def test_a_seed_gives_the_run_of_a_simulation_with_that_seed(name: str) -> None:
     problem = noisy_quadratics(SPECTRA, OPTIMA, noise=0.7)
-    work = {"lr": 0.1, "local_steps": 3, "batch": 1, "replace": True}
-    for method in (algorithms.PLSGD(**work), algorithms.FedAvg(**work), algorithms.Local(**work)):
-        first, second = Seeds(problem, method).distances(OPTIMA, [0, 7], [1, 4])[1]
-        alone = Simulation(problem, method, seed=7, dtype="float64", init="zeros", devices=1)
-        alone.prepare()
-        alone.advance(4)
-        models = np.concatenate(list(alone.personal_blocks()))
-        assert second == pytest.approx(np.mean(np.sum((models - OPTIMA) ** 2, axis=1)), rel=1e-13)
-        assert first != second
+    kind: Any = REGISTRY[name]
+    method = kind(lr=0.1, local_steps=3, batch=1, replace=True)
+    first, second = Seeds(problem, method).distances(OPTIMA, [0, 7], [1, 4])[1]
+    alone = Simulation(problem, method, seed=7, dtype="float64", init="zeros", devices=1)
+    alone.prepare()
+    alone.advance(4)
+    models = np.concatenate(list(alone.personal_blocks()))
+    assert second == pytest.approx(np.mean(np.sum((models - OPTIMA) ** 2, axis=1)), rel=1e-13)
+    assert first != second

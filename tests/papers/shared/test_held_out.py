@@ -1,17 +1,12 @@
-"""Curves on held-out rows: means and deviations over seeds."""
+"""Values over seeds in words."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from polyfed.papers.shared import held_out
-from polyfed.papers.shared.held_out import HeldOutCurve
 
 
-def test_a_column_is_averaged_over_seeds() -> None:
-    ends = (0.9, 0.91)
-    seeds = [HeldOutCurve(({"round": 0, "accuracy": 0.0}, {"round": 5, "accuracy": end}), None) for end in ends]
-    rounds, mean = held_out.mean_curve(seeds, "accuracy")
-    np.testing.assert_allclose(rounds, [0, 5])
-    np.testing.assert_allclose(mean, [0, 0.905])
+def test_a_mean_has_its_deviation_over_seeds() -> None:
     assert held_out.plus_minus(np.array([0.97, 0.99]), percent=True) == "98.00 ± 1.41%"
+    assert held_out.plus_minus(np.array([0.25])) == "0.2500"

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 from polyfed import papers
 from polyfed.cli import main as cli
@@ -19,12 +20,13 @@ from polyfed.engine.simulate import simulate
 from polyfed.papers.fedbc import runs as fedbc_runs
 from polyfed.papers.fedbc.contenders import FedbcTask
 from polyfed.papers.shared import held_out, run_cache, style, tuned
+from polyfed.papers.shared.claims import exact
 from polyfed.papers.shared.held_out import HeldOutRun, options
+from polyfed.papers.shared.rows import ends
 from polyfed.studies.planning import plan
 
 RUN = HeldOutRun("digits", options(clients=4), "linear", 0.0, "apfl", options(lr=0.1, local_steps=2), 3, 0)
 SEEDS = (0, 1, 2)
-FACTS = {"paper": "A paper", "title": "Three runs", "caption": "Three", "data": "Digits", "differences": "All of it"}
 
 
 @pytest.fixture
@@ -52,14 +54,29 @@ def three(monkeypatch, forget, no_experiments) -> list[HeldOutRun]:
     real = held_out._trace
     monkeypatch.setattr(held_out, "_trace", counted)
 
-    @papers.experiment("three/fig1", **FACTS)
-    def run(quick: bool, progress: papers.ExperimentProgress) -> papers.Outcome:
+    def judge(rows: list[dict]) -> list[papers.Claim]:
+        return [exact("Shares are as they were.", repr(ends(rows, "share").tolist()), True)]
+
+    def draw(rows: list[dict]) -> Figure:
+        panel = style.Panel("three", [style.Curve("own", np.arange(3), ends(rows, "share"), "#000000")], "share")
+        return style.small_multiples([[panel]], x_label="seed", log_y=False)
+
+    @papers.experiment(
+        "three/fig1",
+        paper="A paper",
+        title="Three runs",
+        caption="Three",
+        data="Digits",
+        differences="All of it",
+        judge=judge,
+        draw=draw,
+    )
+    def run(quick: bool, progress: papers.ExperimentProgress) -> papers.Measured:
         curves = held_out.trace_all([replace(RUN, seed=seed) for seed in SEEDS], progress)
-        rows = [{"seed": run.seed, **row} for run, curve in curves.items() for row in curve.rows]
-        shares = np.array([curve.own_share for curve in curves.values()])
-        panel = style.Panel("three", [style.Curve("own", np.arange(3), shares.mean(axis=1), "#000000")], "share")
-        claims = [papers.Claim("Shares are as they were.", repr(shares.tolist()), True)]
-        return papers.Outcome(rows, claims, style.small_multiples([[panel]], x_label="seed", log_y=False))
+        shares = {run.seed: float(np.mean(np.asarray(curve.own_share))) for run, curve in curves.items()}
+        return papers.Measured(
+            [{"seed": r.seed, "share": shares[r.seed], **row} for r, curve in curves.items() for row in curve.rows]
+        )
 
     return computed
 
@@ -122,6 +139,7 @@ def test_what_was_stopped_is_not_lost_by_mistake(three, forget, tmp_path: Path) 
     assert not (tmp_path / "three/fig1/unfinished").exists()
 
 
+@pytest.mark.full
 def test_the_command_says_how_to_go_on(three, forget, tmp_path: Path, monkeypatch, capsys) -> None:
     def polyfed(*words: str) -> tuple[Any, str]:
         forget()

@@ -6,7 +6,7 @@ import pytest
 
 from polyfed.core.schedules import Decay
 from polyfed.papers.shared import comparison, tuned
-from polyfed.papers.shared.comparison import Comparison
+from polyfed.papers.shared.comparison import Compared, Comparison
 from polyfed.papers.shared.experiment import silent
 from polyfed.papers.shared.held_out import options
 from polyfed.papers.shared.tuned import Choice, Entry, Setting
@@ -33,13 +33,13 @@ def test_methods_run_at_their_winners_on_validation_rows(tuned_pair: Comparison)
         assert dict(choice.options)["lr"] == Decay(0.1, 0.99)
         assert choice.score is not None
         assert choice.published_score is not None
-        assert choice.score > choice.published_score
+        assert choice.score >= choice.published_score
         assert choice.words.startswith("lr 0.1 * 0.99^round")
     localized = tuned_pair.choices["", "localized"]
     assert localized.finetune is not None
     assert localized.finetune.lr in SMALL.rates
     # the score is the validation accuracy of the run with the first seed, whose test rows chose nothing
-    first = tuned_pair.ends("", "localized", "validation_accuracy")[0]
+    first = Compared(tuned_pair.rows).ends("", "localized", "validation_accuracy")[0]
     assert localized.score == pytest.approx(first, abs=1e-6)
     assert tuned.table(tuned_pair.choices).count("\n") == 3
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-import numpy as np
 from matplotlib.figure import Figure
 
 from polyfed.papers.apfl.methods import (
@@ -28,9 +27,10 @@ from polyfed.papers.apfl.methods import (
     shared_entries,
     tuning_notes,
 )
-from polyfed.papers.shared import style
-from polyfed.papers.shared.comparison import METRICS, Comparison, compare
-from polyfed.papers.shared.experiment import Claim, ExperimentProgress, Outcome, experiment
+from polyfed.papers.shared import claims, style
+from polyfed.papers.shared.claims import Claim, better, every, similar
+from polyfed.papers.shared.comparison import METRICS, Compared, Comparison, compare
+from polyfed.papers.shared.experiment import ExperimentProgress, Measured, Row, experiment
 from polyfed.papers.shared.held_out import Options, against, options, plus_minus
 from polyfed.papers.shared.tuned import Entry, Setting
 
@@ -65,10 +65,10 @@ def _scaffold(*judged: str) -> dict[str, Entry]:
     return shared_entries("SCAFFOLD", "scaffold", decays(RATES), PUBLISHED_LR, WORK, judged)
 
 
-def _outcome(comparison: Comparison, claims: list[Claim], figure: Figure, quick: bool, **more: object) -> Outcome:
+def _measured(comparison: Comparison, quick: bool, **more: object) -> Measured:
     budget = _budget(quick)
     settings = {"tau": STEPS, "batch": BATCH, "ridge": RIDGE, "seeds": _seeds(quick), "candidates": budget, **more}
-    return Outcome(comparison.rows, claims, figure, settings, tuning_notes(comparison, budget, RATES))
+    return Measured(comparison.rows, settings, tuning_notes(comparison, budget, RATES))
 
 
 def _seeds(quick: bool) -> int:
@@ -77,6 +77,52 @@ def _seeds(quick: bool) -> int:
 
 def _budget(quick: bool) -> int:
     return 0 if quick else len(RATES)
+
+
+def draw_curves(rows: list[Row]) -> Figure:
+    return style.small_multiples(Compared(rows).panels(), x_label="communication rounds", log_y=False)
+
+
+def judge_fig1(rows: list[Row]) -> list[Claim]:
+    """The lead of personal models where clients differ most, and how it grows."""
+    compared = Compared(rows)
+    return [claim for name in compared.labels if name != ADAPTIVE for claim in _diversity_claims(compared, name)]
+
+
+def _diversity_claims(compared: Compared, name: str) -> list[Claim]:
+    first, last = compared.columns[0], compared.columns[-1]
+    lead = {column: compared.ends(column, ADAPTIVE) - compared.ends(column, name) for column in (first, last)}
+    text = f"Where clients differ most, APFL's personal models are more accurate than {name}."
+    return [
+        compared.beats(last, ADAPTIVE, name, say=text),
+        better(
+            f"The lead over {name} is larger where clients differ most than where they are alike.",
+            lead[last],
+            lead[first],
+            f"{lead[first].mean():+.2%} to {lead[last].mean():+.2%}",
+            claims.POINTS,
+        ),
+    ]
+
+
+def draw_fig1(rows: list[Row]) -> Figure:
+    compared = Compared(rows)
+    palette = style.colours(compared.labels)
+    levels = [float(column.removeprefix("γ = ")) for column in compared.columns]
+    panels = [
+        style.Panel(
+            title,
+            [
+                style.Curve(
+                    n, levels, [compared.mean(column, n, metric) for column in compared.columns], palette[n], marker="o"
+                )
+                for n in compared.labels
+            ],
+            title,
+        )
+        for metric, title in METRICS.items()
+    ]
+    return style.small_multiples([panels], x_label="γ", log_y=False, legend_outside=True)
 
 
 @experiment(
@@ -93,44 +139,43 @@ def _budget(quick: bool) -> int:
     + " The paper does not say how it varies diversity; here γ grows from 0 to 2. Clients differ at γ = 0 too, since "
     "each has weights of its own; and γ moves the weights of all classes by the same number, on which no label "
     "depends, so that only the inputs drift apart.",
+    judge=judge_fig1,
+    draw=draw_fig1,
 )
-def fig1(quick: bool, progress: ExperimentProgress) -> Outcome:
+def fig1(quick: bool, progress: ExperimentProgress) -> Measured:
     """The more clients differ, the more a model of one's own is worth."""
     levels = (0.0, 1.0, 2.0) if quick else (0.0, 0.25, 0.5, 1.0, 1.5, 2.0)
     entries = apfl_entries(RATES, WORK, (), 0.5) | _fedavg("global") | _scaffold("global")
     columns = {f"γ = {level:g}": _synthetic(level, quick) for level in levels}
     comparison = compare(columns, entries, seeds=_seeds(quick), budget=_budget(quick), progress=progress)
-    palette = style.colours(list(entries))
-    panels = [
-        style.Panel(
-            title,
-            [
-                style.Curve(
-                    n, levels, [comparison.mean(column, n, metric) for column in columns], palette[n], marker="o"
-                )
-                for n in entries
-            ],
-            title,
-        )
-        for metric, title in METRICS.items()
-    ]
-    figure = style.small_multiples([panels], x_label="γ", log_y=False, legend_outside=True)
-    claims = [claim for name in list(entries)[1:] for claim in _diversity_claims(comparison, name)]
-    return _outcome(comparison, claims, figure, quick, clients=30 if quick else CLIENTS)
+    return _measured(comparison, quick, clients=30 if quick else CLIENTS)
 
 
-def _diversity_claims(comparison: Comparison, name: str) -> list[Claim]:
-    lead = [comparison.mean(column, ADAPTIVE) - comparison.mean(column, name) for column in comparison.columns]
+def judge_fig2(rows: list[Row]) -> list[Claim]:
+    compared = Compared(rows)
+    made = [claim for column in compared.columns for claim in _fig2_claims(compared, column)]
+    return made + [_alpha_higher(compared, first, second) for first, second in pairwise(compared.columns)]
+
+
+def _fig2_claims(compared: Compared, column: str) -> list[Claim]:
+    rivals = [label for label in compared.labels if not label.startswith("APFL")]
+    if column == "IID":
+        rival = max(rivals, key=lambda name: compared.mean(column, name, "validation_accuracy"))
+        personal = [label for label in compared.labels if label.startswith("APFL, α")]
+        text = "IID: the best model of FedAvg or SCAFFOLD (by validation rows) is more accurate than every personal "
+        text += "model of APFL with a fixed alpha."
+        return [compared.beats_all(column, rival, personal, text)]
+    ours = compared.best(column, "APFL, α")
+    fixed = [f"APFL, α = {alpha:g}" for alpha in ALPHAS]
+    losses = {label: compared.ends(column, label, "train_loss") for label in fixed}
+    text = f"{column}: APFL's best fixed alpha by validation rows ({ours[6:]}) is more accurate than the global and "
+    text += "localized models of both others."
     return [
-        Claim(
-            f"Where clients differ most, APFL's personal models are more accurate than {name}.",
-            f"{lead[-1]:+.2%}",
-            lead[-1] > 0,
-        ),
-        Claim(
-            f"The lead over {name} is larger where clients differ most than where they are alike.",
-            f"{lead[0]:+.2%} to {lead[-1]:+.2%}",
-            lead[-1] > lead[0],
+        compared.beats_all(column, ours, rivals, text),
+        every(
+            f"{column}: the larger alpha, the lower the training loss of the personal models.",
+            {f"{a[6:]} against {b[6:]}": losses[a] - losses[b] for a, b in pairwise(fixed)},
+            compared.words(column, fixed, "train_loss"),
         ),
     ]
 
@@ -147,40 +192,40 @@ def _diversity_claims(comparison: Comparison, name: str) -> list[Claim]:
     differences=DIFFERENCES
     + RIDGE_NOTE
     + " The paper's figure has no learned alpha; here it starts at 0.5, with the paper's stepsize, 0.1 * 0.99^round.",
+    judge=judge_fig2,
+    draw=draw_curves,
 )
-def fig2(quick: bool, progress: ExperimentProgress) -> Outcome:
+def fig2(quick: bool, progress: ExperimentProgress) -> Measured:
     """Personalization pays where clients differ, and not where they do not."""
     columns = {name: _mnist(name, quick) for name in PARTITIONS if not quick or "4" not in name}
     entries = apfl_entries(RATES, WORK) | apfl_entries(RATES, LEARNED, (), 0.5)
     entries |= _fedavg("finetuned", "global") | _scaffold("finetuned", "global")
     comparison = compare(columns, entries, seeds=_seeds(quick), budget=_budget(quick), progress=progress)
-    claims = [claim for column in columns for claim in _fig2_claims(comparison, column)]
-    claims += [_alpha_higher(comparison, first, second) for first, second in pairwise(columns)]
-    figure = style.small_multiples(comparison.panels(), x_label="communication rounds", log_y=False)
-    return _outcome(comparison, claims, figure, quick, clients=CLIENTS, alpha=ALPHAS)
+    return _measured(comparison, quick, clients=CLIENTS, alpha=ALPHAS)
 
 
-def _fig2_claims(comparison: Comparison, column: str) -> list[Claim]:
-    ours = comparison.best(column, "APFL, α")
-    rival = max(
-        (comparison.best(column, name) for name in ("FedAvg", "SCAFFOLD")), key=lambda n: comparison.mean(column, n)
+LOCALIZED = "FedAvg, localized"
+
+
+def judge_fig3(rows: list[Row]) -> list[Claim]:
+    compared, made = Compared(rows), []
+    for column in compared.columns:
+        best = compared.best(column, "APFL")
+        what = f"{column}: APFL's best fixed alpha by validation rows ({best[6:]})"
+        made += [
+            compared.beats(column, best, LOCALIZED, say=f"{what} is more accurate than {LOCALIZED}."),
+            compared.beats(column, best, LOCALIZED, "train_loss", f"{what} has a lower training loss."),
+        ]
+    values = {column: compared.ends(column, LOCALIZED) for column in compared.columns}
+    made.append(
+        every(
+            "The fewer clients are sampled, the less accurate localized FedAvg is.",
+            {f"{b} against {a}": values[b] - values[a] for a, b in pairwise(compared.columns)},
+            ", ".join(f"{plus_minus(v, True)} with {column}" for column, v in values.items()),
+            claims.POINTS,
+        )
     )
-    measured = f"{plus_minus(comparison.ends(column, ours), True)} ({ours}) against "
-    measured += f"{plus_minus(comparison.ends(column, rival), True)} ({rival})"
-    ahead = comparison.mean(column, ours) - comparison.mean(column, rival)
-    if column == "IID":
-        text = "IID: a model of FedAvg or SCAFFOLD is at least as accurate as every personal model of APFL."
-        return [Claim(text, measured, ahead <= 0)]
-    losses = [comparison.mean(column, f"APFL, α = {alpha:g}", "train_loss") for alpha in ALPHAS]
-    text = f"{column}: APFL's best fixed alpha is more accurate than the global and localized models of both others."
-    return [
-        Claim(text, measured, ahead > 0),
-        Claim(
-            f"{column}: the larger alpha, the lower the training loss of the personal models.",
-            ", ".join(f"{loss:.4f} at {alpha:g}" for loss, alpha in zip(losses, ALPHAS, strict=True)),
-            bool(losses[0] > losses[1] > losses[2]),
-        ),
-    ]
+    return made
 
 
 @experiment(
@@ -193,35 +238,52 @@ def _fig2_claims(comparison: Comparison, column: str) -> list[Claim]:
     ),
     data=MNIST,
     differences=DIFFERENCES + RIDGE_NOTE,
+    judge=judge_fig3,
+    draw=draw_curves,
 )
-def fig3(quick: bool, progress: ExperimentProgress) -> Outcome:
+def fig3(quick: bool, progress: ExperimentProgress) -> Measured:
     """Sampling fewer clients costs FedAvg accuracy; APFL stays ahead."""
     shares = (0.3, 0.7) if quick else (0.3, 0.5, 0.7)
     two = "2 classes a client"
     columns = {f"{share:.0%} of the clients": _mnist(two, quick, participation=share) for share in shares}
     entries = apfl_entries(RATES, WORK) | _fedavg("finetuned")
     comparison = compare(columns, entries, seeds=_seeds(quick), budget=_budget(quick), progress=progress)
-    rival = "FedAvg, localized"
-    best = {column: comparison.best(column, "APFL") for column in columns}
-    claims = [
-        comparison.beats(
-            column,
-            best[column],
-            rival,
-            say=f"{column}: APFL's best fixed alpha ({best[column][6:]}) is more accurate than {rival}.",
-        )
-        for column in columns
+    return _measured(comparison, quick, clients=CLIENTS, alpha=ALPHAS)
+
+
+ALMOST = 0.02
+"""Accuracies that differ by less are almost the same."""
+
+
+def judge_fig4(rows: list[Row]) -> list[Claim]:
+    """Better than localized FedAvg on every dataset, and equally good on all; how the learned alpha ends."""
+    compared = Compared(rows)
+    made = [
+        compared.beats(column, ADAPTIVE, LOCALIZED, metric)
+        for column in compared.columns
+        if column != "IID"
+        for metric in METRICS
     ]
-    ordered = [comparison.mean(column, rival) for column in columns]
-    claims.append(
-        Claim(
-            "The fewer clients are sampled, the less accurate localized FedAvg is.",
-            ", ".join(f"{value:.2%} with {column}" for value, column in zip(ordered, columns, strict=True)),
-            all(a < b for a, b in pairwise(ordered)),
+    other, *synthetic = compared.columns
+    first, last = (compared.ends(column, ADAPTIVE) for column in (synthetic[0], synthetic[-1]))
+    text = f"APFL is almost as accurate on {synthetic[-1]} as on {synthetic[0]} (within 2 points)."
+    made.append(similar(text, last, first, ALMOST, against(last, first, True), claims.POINTS))
+    made += [_alpha_higher(compared, column, other) for column in synthetic]
+    shares = {column: compared.share(column, ADAPTIVE) for column in synthetic}
+    made.append(
+        every(
+            f"The learned alpha rises from {synthetic[0]} to {synthetic[-1]} (not in the paper).",
+            {f"{b} against {a}": shares[b] - shares[a] for a, b in pairwise(synthetic)},
+            ", ".join(map(plus_minus, shares.values())),
         )
     )
-    figure = style.small_multiples(comparison.panels(), x_label="communication rounds", log_y=False)
-    return _outcome(comparison, claims, figure, quick, clients=CLIENTS, alpha=ALPHAS)
+    return made
+
+
+def _alpha_higher(compared: Compared, first: str, second: str) -> Claim:
+    ours, theirs = compared.share(first, ADAPTIVE), compared.share(second, ADAPTIVE)
+    text = f"The learned alpha ends higher with {first} than with {second} (not in the paper)."
+    return better(text, ours, theirs, against(ours, theirs))
 
 
 @experiment(
@@ -240,43 +302,14 @@ def fig3(quick: bool, progress: ExperimentProgress) -> Outcome:
     "its ends can be compared. The IID column is not in the paper, which calls synthetic(0, 0) IID; but that law draws "
     "every client its own weights, and only their means agree. Nor do the clients of synthetic(γ, β) differ more in "
     "their labels as γ grows: it moves the weights of all classes by the same number, on which no label depends.",
+    judge=judge_fig4,
+    draw=draw_curves,
 )
-def fig4(quick: bool, progress: ExperimentProgress) -> Outcome:
+def fig4(quick: bool, progress: ExperimentProgress) -> Measured:
     """Learned mixing weights end higher where clients differ more."""
     levels = (0.0, 1.0) if quick else (0.0, 0.5, 1.0)
     columns = {"IID": _synthetic(0.0, quick, iid=True)}
     columns |= {f"synthetic({level:g}, {level:g})": _synthetic(level, quick) for level in levels}
     entries = apfl_entries(RATES, LEARNED, (), 0.01) | _fedavg("finetuned")
     comparison = compare(columns, entries, seeds=_seeds(quick), budget=_budget(quick), progress=progress)
-    figure = style.small_multiples(comparison.panels(), x_label="communication rounds", log_y=False)
-    more = {"clients": 30 if quick else CLIENTS, "alpha at the start": 0.01}
-    return _outcome(comparison, _fig4_claims(comparison), figure, quick, **more)
-
-
-def _fig4_claims(comparison: Comparison) -> list[Claim]:
-    claims = [
-        comparison.beats(column, ADAPTIVE, "FedAvg, localized", metric)
-        for column in comparison.columns
-        if column != "IID"
-        for metric in METRICS
-    ]
-    other, *synthetic = comparison.columns
-    claims += [_alpha_higher(comparison, column, other) for column in synthetic]
-    shares = [comparison.share(column, ADAPTIVE) for column in synthetic]
-    claims.append(
-        Claim(
-            f"alpha rises from {synthetic[0]} to {synthetic[-1]}.",
-            ", ".join(map(plus_minus, shares)),
-            all(np.mean(a) < np.mean(b) for a, b in pairwise(shares)),
-        )
-    )
-    return claims
-
-
-def _alpha_higher(comparison: Comparison, first: str, second: str) -> Claim:
-    ours, theirs = comparison.share(first, ADAPTIVE), comparison.share(second, ADAPTIVE)
-    return Claim(
-        f"The learned alpha ends higher with {first} than with {second}.",
-        against(ours, theirs),
-        bool(np.mean(ours) > np.mean(theirs)),
-    )
+    return _measured(comparison, quick, clients=30 if quick else CLIENTS, **{"alpha at the start": 0.01})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import pairwise
 
@@ -27,14 +27,17 @@ from polyfed.papers.apfl.methods import (
     shared_entries,
     tuning_notes,
 )
-from polyfed.papers.shared import style
-from polyfed.papers.shared.comparison import Comparison, compare
-from polyfed.papers.shared.experiment import Claim, ExperimentProgress, Outcome, experiment
+from polyfed.papers.shared import claims, style
+from polyfed.papers.shared.claims import Claim, every
+from polyfed.papers.shared.comparison import Compared, compare
+from polyfed.papers.shared.experiment import ExperimentProgress, Measured, Row, experiment
 from polyfed.papers.shared.held_out import options, plus_minus
+from polyfed.papers.shared.rows import where
 from polyfed.papers.shared.tuned import Entry, Setting
 
-CIFAR, DIGITS = "CIFAR-10", "MNIST"
-"""The data of the two tables."""
+CIFAR, DIGITS, UNTUNED = "CIFAR-10", "MNIST", "MNIST, not tuned"
+"""The data of the two tables, and Table 2 at the paper's own hyper-parameters."""
+LOCALIZED = "FedAvg, localized"
 CNN_RATES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
 TABLE2_RATES = (0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.7)
 """The stepsizes that are tried; the paper's is 0.1."""
@@ -67,6 +70,57 @@ TABLE2: Published = {
 """As published."""
 
 
+def judge_table1(rows: list[Row]) -> list[Claim]:
+    """Every APFL is more accurate than each rival, and the best about as accurate as the paper's."""
+    compared = Compared(rows)
+    ours = [label for label in compared.labels if label.startswith("APFL")]
+    made = []
+    for rival in (label for label in compared.labels if label not in ours):
+        differences = {label: compared.ends(CIFAR, label) - compared.ends(CIFAR, rival) for label in ours}
+        words = compared.words(CIFAR, [*ours, rival])
+        made.append(every(f"Every APFL is more accurate than {rival}.", differences, words, claims.POINTS))
+    return [*made, _reaches(compared, CIFAR, compared.best(CIFAR, "APFL"), 0.85)]
+
+
+def judge_pairs(rows: list[Row]) -> list[Claim]:
+    compared = Compared(rows)
+    best = compared.best(CIFAR, "APFL")
+    made = [compared.beats(CIFAR, best, rival) for rival in compared.labels if rival.startswith("FedAvg")]
+    return [*made, _reaches(compared, CIFAR, ADAPTIVE, 0.85)]
+
+
+def judge_table2(rows: list[Row]) -> list[Claim]:
+    """The order of the table: APFL's best alpha by validation rows, perFedAvg, localized FedAvg, pFedMe, FedAvg."""
+    compared = Compared(_tuned(rows))
+    order = [compared.best(DIGITS, "APFL"), "perFedAvg", LOCALIZED, "pFedMe", "FedAvg, global"]
+    made = [compared.beats(DIGITS, first, second) for first, second in pairwise(order)]
+    return [*made, _reaches(compared, DIGITS, ADAPTIVE, 0.975)]
+
+
+def _tuned(rows: list[Row]) -> list[Row]:
+    return where(rows, column=DIGITS)
+
+
+def _tell_table2(rows: list[Row]) -> list[str]:
+    untuned = [{**row, "column": DIGITS} for row in where(rows, column=UNTUNED)]
+    told = [_table(Compared(_tuned(rows)), DIGITS, TABLE2)]
+    if untuned:
+        words = "The same at the paper's own hyper-parameters, not tuned:"
+        told += [words, _table(Compared(untuned), DIGITS, TABLE2)]
+    return told
+
+
+def _reaches(compared: Compared, column: str, label: str, level: float) -> Claim:
+    """The claim of an accuracy, on validation rows as in the paper and on test rows."""
+    values = {split: compared.ends(column, label, f"{split}_accuracy") for split in ("validation", "test")}
+    return every(
+        f"{label} is at least {level:.1%} accurate, on validation rows and on test rows.",
+        {f"{split} rows": accuracies - level for split, accuracies in values.items()},
+        ", ".join(f"{plus_minus(accuracies, True)} on {split} rows" for split, accuracies in values.items()),
+        claims.POINTS,
+    )
+
+
 @experiment(
     "apfl/table1",
     paper=PAPER,
@@ -86,8 +140,11 @@ TABLE2: Published = {
     "automobile and frog, bird and horse, cat and ship, deer and truck), each with 20 clients. Here images are bytes "
     "divided by 255, as they are, and the pairs are drawn at random, hard ones such as cat and dog among them. On the "
     "authors' five pairs (apfl/table1_pairs) adaptive APFL has 88.2%, so that the pairs are most of the difference.",
+    judge=judge_table1,
+    draw=lambda rows: _dots(Compared(rows), CIFAR, TABLE1),
+    tell=lambda rows: [_table(Compared(rows), CIFAR, TABLE1)],
 )
-def table1(quick: bool, progress: ExperimentProgress) -> Outcome:
+def table1(quick: bool, progress: ExperimentProgress) -> Measured:
     """Personal models are better than localized ones, and these than global ones."""
     rounds, seeds, budget, first_clients = (3, 1, 0, 3) if quick else (100, SEEDS, len(CNN_RATES), None)
     data = (*PARTITIONS["2 classes a client"], ("clients", CLIENTS))
@@ -100,16 +157,9 @@ def table1(quick: bool, progress: ExperimentProgress) -> Outcome:
     entries |= shared_entries("FedAvg", "fedavg", decays(CNN_RATES), PUBLISHED_LR, work, both)
     entries |= shared_entries("SCAFFOLD", "scaffold", slow, CIFAR_LR, work, both)
     comparison = compare({CIFAR: setting}, entries, seeds=seeds, budget=budget, progress=progress)
-    rivals = [label for label in entries if not label.startswith("APFL")]
-    ours = [label for label in entries if label.startswith("APFL")]
-    worst = min(ours, key=lambda label: comparison.mean(CIFAR, label))
-    claims = [
-        comparison.beats(CIFAR, worst, rival, say=f"Every APFL is more accurate than {rival}.") for rival in rivals
-    ]
-    claims.append(_reaches(comparison, CIFAR, comparison.best(CIFAR, "APFL"), 0.85))
-    settings = {"clients": first_clients or CLIENTS, "tau": STEPS, "batch": BATCH, "rounds": rounds}
+    settings: dict[str, object] = {"clients": first_clients or CLIENTS, "tau": STEPS, "batch": BATCH, "rounds": rounds}
     settings |= {"seeds": seeds, "candidates": budget}
-    return _outcome(comparison, CIFAR, TABLE1, claims, settings, tuning_notes(comparison, budget, CNN_RATES))
+    return Measured(comparison.rows, settings, tuning_notes(comparison, budget, CNN_RATES))
 
 
 @experiment(
@@ -133,8 +183,11 @@ def table1(quick: bool, progress: ExperimentProgress) -> Outcome:
         "tuning chose another stepsize, are left out. This experiment was added after Table 1 on random pairs had "
         "missed 85%, to see whether the pairs are the reason."
     ),
+    judge=judge_pairs,
+    draw=lambda rows: _dots(Compared(rows), CIFAR, TABLE1),
+    tell=lambda rows: [_table(Compared(rows), CIFAR, TABLE1)],
 )
-def table1_pairs(quick: bool, progress: ExperimentProgress) -> Outcome:
+def table1_pairs(quick: bool, progress: ExperimentProgress) -> Measured:
     """How much of Table 1's accuracy comes from which classes a client has."""
     rounds, seeds, first_clients = (5, 1, 5) if quick else (100, SEEDS, None)
     data = options(partition="shards", k=2, deal="in turn", clients=CLIENTS)
@@ -158,10 +211,6 @@ def table1_pairs(quick: bool, progress: ExperimentProgress) -> Outcome:
     }
     entries |= shared_entries("FedAvg", "fedavg", (), lr, work, ("global", "finetuned"))
     comparison = compare({CIFAR: setting}, entries, seeds=seeds, budget=0, progress=progress)
-    published = {label: TABLE1[label] for label in entries}
-    best = comparison.best(CIFAR, "APFL")
-    claims = [comparison.beats(CIFAR, best, rival) for rival in entries if rival.startswith("FedAvg")]
-    claims.append(_reaches(comparison, CIFAR, ADAPTIVE, 0.85))
     settings: dict[str, object] = {
         "clients": first_clients or CLIENTS,
         "tau": STEPS,
@@ -171,7 +220,7 @@ def table1_pairs(quick: bool, progress: ExperimentProgress) -> Outcome:
         "stepsize": f"{CHOSEN_RATE} * 0.99^round",
         "stepsize of fine-tuning": LOCALIZED_RATE,
     }
-    return _outcome(comparison, CIFAR, published, claims, settings)
+    return Measured(comparison.rows, settings)
 
 
 @experiment(
@@ -186,8 +235,11 @@ def table1_pairs(quick: bool, progress: ExperimentProgress) -> Outcome:
     differences=DIFFERENCES
     + " perFedAvg is its Hessian-free form and adapts on training rows, by one step or by tau as tuning prefers; the "
     "paper does not say in how many steps its models are adapted.",
+    judge=judge_table2,
+    draw=lambda rows: _dots(Compared(_tuned(rows)), DIGITS, TABLE2),
+    tell=_tell_table2,
 )
-def table2(quick: bool, progress: ExperimentProgress) -> Outcome:
+def table2(quick: bool, progress: ExperimentProgress) -> Measured:
     """APFL, then perFedAvg, localized FedAvg, pFedMe and the global model."""
     rounds, seeds, steps, budget, first_clients = (10, 1, 5, 0, 20) if quick else (100, SEEDS, 20, 12, None)
     data = (*PARTITIONS["2 classes a client"], ("clients", CLIENTS))
@@ -196,13 +248,13 @@ def table2(quick: bool, progress: ExperimentProgress) -> Outcome:
     )
     entries = table2_entries({"local_steps": steps, "batch": BATCH}, steps)
     comparison = compare({DIGITS: setting}, entries, seeds=seeds, budget=budget, progress=progress)
-    notes = tuning_notes(comparison, budget, TABLE2_RATES)
+    rows = comparison.rows
     if budget:
         untuned = compare({DIGITS: setting}, entries, seeds=seeds, budget=0, progress=progress)
-        notes = ["The same at the paper's own hyper-parameters, not tuned:", _table(untuned, DIGITS, TABLE2), *notes]
-    settings = {"clients": first_clients or CLIENTS, "tau": steps, "batch": BATCH, "rounds": rounds}
+        rows += [{**row, "column": UNTUNED} for row in untuned.rows]
+    settings: dict[str, object] = {"clients": first_clients or CLIENTS, "tau": steps, "batch": BATCH, "rounds": rounds}
     settings |= {"seeds": seeds, "candidates": budget}
-    return _outcome(comparison, DIGITS, TABLE2, _table2_claims(comparison), settings, notes)
+    return Measured(rows, settings, tuning_notes(comparison, budget, TABLE2_RATES))
 
 
 def table2_entries(work: dict[str, int], steps: int) -> dict[str, Entry]:
@@ -225,49 +277,20 @@ def table2_entries(work: dict[str, int], steps: int) -> dict[str, Entry]:
     return entries
 
 
-def _table2_claims(comparison: Comparison) -> list[Claim]:
-    order = [comparison.best(DIGITS, "APFL"), "perFedAvg", "FedAvg, localized", "pFedMe", "FedAvg, global"]
-    claims = [comparison.beats(DIGITS, first, second) for first, second in pairwise(order)]
-    return [*claims, _reaches(comparison, DIGITS, ADAPTIVE, 0.975)]
-
-
-def _reaches(comparison: Comparison, column: str, label: str, level: float) -> Claim:
-    """The claim of an accuracy, on validation rows as in the paper and on test rows."""
-    ends = {split: comparison.ends(column, label, f"{split}_accuracy") for split in ("validation", "test")}
-    measured = ", ".join(f"{plus_minus(values, True)} on {split} rows" for split, values in ends.items())
-    return Claim(
-        f"{label} is at least {level:.1%} accurate, on validation rows and on test rows.",
-        measured,
-        all(bool(np.mean(values) >= level) for values in ends.values()),
-    )
-
-
-def _outcome(
-    comparison: Comparison,
-    column: str,
-    published: Published,
-    claims: list[Claim],
-    settings: Mapping[str, object],
-    notes: Sequence[str] = (),
-) -> Outcome:
-    """A table of the paper beside ours."""
-    table = _table(comparison, column, published)
-    return Outcome(comparison.rows, claims, _dots(comparison, column, published), dict(settings), [table, *notes])
-
-
-def _table(comparison: Comparison, column: str, published: Published) -> str:
+def _table(compared: Compared, column: str, published: Published) -> str:
     """Ours beside the paper's, with the difference of the validation accuracies."""
     lines = [
         "| method | training loss | test accuracy | validation accuracy | published: training loss "
         "| validation accuracy | difference |",
         "| --- | --- | --- | --- | --- | --- | --- |",
     ]
-    for label, (loss, accuracy) in published.items():
-        validation = comparison.ends(column, label, "validation_accuracy")
+    for label in compared.labels:
+        loss, accuracy = published[label]
+        validation = compared.ends(column, label, "validation_accuracy")
         cells = [
             label,
-            plus_minus(comparison.ends(column, label, "train_loss")),
-            plus_minus(comparison.ends(column, label), True),
+            plus_minus(compared.ends(column, label, "train_loss")),
+            plus_minus(compared.ends(column, label), True),
             plus_minus(validation, True),
             f"{loss:g}",
             f"{accuracy:.2f}%",
@@ -277,17 +300,17 @@ def _table(comparison: Comparison, column: str, published: Published) -> str:
     return "\n".join(lines)
 
 
-def _dots(comparison: Comparison, column: str, published: Published) -> Figure:
+def _dots(compared: Compared, column: str, published: Published) -> Figure:
     """A line per method: ours with its deviation, the paper's beside it."""
     with matplotlib.rc_context(style.RC):
         figure = Figure(figsize=(7.2, 3.2), layout="constrained")
         axis = figure.subplots()
-        for place, (label, (_, accuracy)) in enumerate(published.items()):
-            values = 100 * comparison.ends(column, label)
+        for place, label in enumerate(compared.labels):
+            values = 100 * compared.ends(column, label)
             error = np.std(values, ddof=1) if len(values) > 1 else 0.0
             axis.errorbar(values.mean(), place, xerr=error, fmt="o", color=style.COLOURS[0], label=_once(place, "here"))
-            axis.plot(accuracy, place, "x", color=style.COLOURS[1], label=_once(place, "paper"))
-        axis.set_yticks(range(len(published)), list(published))
+            axis.plot(published[label][1], place, "x", color=style.COLOURS[1], label=_once(place, "paper"))
+        axis.set_yticks(range(len(compared.labels)), compared.labels)
         axis.invert_yaxis()
         axis.set_xlabel("accuracy (%)")
         figure.legend(loc="outside right center")

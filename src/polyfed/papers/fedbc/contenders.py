@@ -41,7 +41,7 @@ GLOBAL: dict[str, Contender] = {
     "FedAvg, uniform": Contender("fedavg", {"weighting": "uniform"}, {"lr": RATES}),
     "q-FedAvg": Contender("qfedavg", {}, {"lr": RATES, "q": [0.01, 0.1, 1.0]}),
     "FedProx": Contender("fedprox", {}, {"lr": RATES, "mu": [0.01, 0.1, 1.0]}),
-    "SCAFFOLD": Contender("scaffold", {}, {"lr": RATES}),
+    "SCAFFOLD": Contender("scaffold", {"trust": "never"}, {"lr": RATES}),  # as published
     "FedBC": Contender("fedbc", {}, {"lr": RATES, "dual_lr": [1e-4, 1e-3, 1e-2]}),
 }
 """The methods whose global model is compared. A space smaller than the budget is filled up with draws between."""

@@ -13,6 +13,7 @@ from polyfed.papers.fedbc.paper import (
     AVERAGES,
     BOTH,
     NETS_PAPER,
+    POOLED,
     RIVALS,
     UNIFORM,
     VARIANCE,
@@ -20,10 +21,12 @@ from polyfed.papers.fedbc.paper import (
     nets_effort,
     rival_words,
 )
-from polyfed.papers.fedbc.tuned_runs import Recorded, accuracy, collect, ends
-from polyfed.papers.shared import style
-from polyfed.papers.shared.experiment import Claim, ExperimentProgress, Outcome, experiment
+from polyfed.papers.fedbc.tuned_runs import Recorded, accuracy, collect
+from polyfed.papers.shared import claims, style
+from polyfed.papers.shared.claims import Claim, better, every, most
+from polyfed.papers.shared.experiment import ExperimentProgress, Measured, Row, experiment
 from polyfed.papers.shared.held_out import options, plus_minus
+from polyfed.papers.shared.rows import distinct, ends, mean_curve
 
 CLASSES = (1, 2, 3)
 IMAGES = (
@@ -95,22 +98,19 @@ def _images_table(name: str, number: str, dataset: str, epochs: int) -> None:
             "clients, a column for each number C of classes that most clients have; means over seeds."
         ),
         **_words(dataset, BOTH),
+        judge=judge_global,
+        draw=lambda rows: _panels(rows, GLOBAL),
+        tell=lambda rows: [_table(rows, GLOBAL)],
     )
-    def run(quick: bool, progress: ExperimentProgress) -> Outcome:
+    def run(quick: bool, progress: ExperimentProgress) -> Measured:
         tasks = cells(dataset, epochs, quick)
         recorded, settings = collect(
             list(tasks.values()), GLOBAL, progress, tuned_on=tasks[2, 1.3], judged="global", **nets_effort(quick)
         )
-        return _outcome(recorded, tasks, GLOBAL, settings, _global_claims(recorded, tasks))
+        return _measured(recorded, tasks, settings)
 
 
-def _outcome(
-    recorded: Recorded,
-    tasks: Cells,
-    contenders: Mapping[str, Contender],
-    settings: dict[str, object],
-    claims: list[Claim],
-) -> Outcome:
+def _measured(recorded: Recorded, tasks: Cells, settings: dict[str, object]) -> Measured:
     task = next(iter(tasks.values()))
     facts: dict[str, object] = {
         "clients": 20,
@@ -119,77 +119,148 @@ def _outcome(
         "batch": task.batch,
         "rounds": task.rounds,
     }
-    return Outcome(
-        rows=[
-            {"C": C, "exponent": exponent, **row}
-            for (C, exponent), cell in tasks.items()
-            for row in final_rows({key: records for key, records in recorded.items() if key[0] == cell})
-        ],
-        claims=claims,
-        figure=_panels(recorded, tasks, contenders),
-        settings=facts | settings,
-        notes=[_table(recorded, tasks, contenders)],
-    )
+    rows = [
+        {"C": C, "exponent": exponent, **row}
+        for (C, exponent), cell in tasks.items()
+        for row in final_rows({key: records for key, records in recorded.items() if key[0] == cell})
+    ]
+    return Measured(rows, facts | settings)
 
 
-def _panels(recorded: Recorded, tasks: Cells, contenders: Mapping[str, Contender]) -> Figure:
+def _cells(rows: list[Row], C: int | None = None) -> list[tuple[int, float]]:
+    """(C, exponent) of the cells of a table, or of one C."""
+    return list(dict.fromkeys((row["C"], row["exponent"]) for row in rows if C in (None, row["C"])))
+
+
+def _values(rows: list[Row], cell: tuple[int, float], label: str, column: str) -> np.ndarray:
+    return ends(rows, column, C=cell[0], exponent=cell[1], method=label)
+
+
+def _panels(rows: list[Row], contenders: Mapping[str, Contender]) -> Figure:
     looks = style.looks({label: it.algorithm for label, it in contenders.items()})
-    counts = list(dict.fromkeys(C for C, _ in tasks))
-    rows = []
+    grid = []
     for title, column in (("test accuracy", None), ("variance over clients", "variance")):
         row = []
-        for C in counts:
-            mine = {exponent: task for (c, exponent), task in tasks.items() if c == C}
+        for C in distinct(rows, "C"):
             lines = []
             for n, (colour, line) in looks.items():
                 name = accuracy(n, contenders)
                 name = name if column is None else f"{name.rpartition('_')[0]}_{column}"
-                values = [float(np.mean(ends(recorded[task, n], name))) for task in mine.values()]
-                lines.append(style.Curve(n, list(mine), values, colour, line, marker="o"))
+                exponents, values = mean_curve(rows, name, "exponent", C=C, method=n)
+                lines.append(style.Curve(n, exponents, values, colour, line, marker="o"))
             row.append(style.Panel(f"C = {C}", lines, title))
-        rows.append(row)
-    return style.small_multiples(rows, x_label="power-law exponent", log_y=False)
+        grid.append(row)
+    return style.small_multiples(grid, x_label="power-law exponent", log_y=False)
 
 
-def _table(recorded: Recorded, tasks: Cells, contenders: Mapping[str, Contender]) -> str:
+def _table(rows: list[Row], contenders: Mapping[str, Contender]) -> str:
     """As the paper prints it."""
-    heads = [f"C = {C}, {exponent}" for C, exponent in tasks]
+    cells = _cells(rows)
+    heads = [f"C = {C}, {exponent}" for C, exponent in cells]
     lines = [f"| method | {' | '.join(heads)} |", "| --- |" + " ---: |" * len(heads)]
     for n in contenders:
-        values = [plus_minus(ends(recorded[task, n], accuracy(n, contenders)), True) for task in tasks.values()]
+        values = [plus_minus(_values(rows, cell, n, accuracy(n, contenders)), True) for cell in cells]
         lines.append(f"| {n} | {' | '.join(values)} |")
     return "\n".join(lines)
 
 
-def _global_claims(recorded: Recorded, tasks: Cells) -> list[Claim]:
-    """FedBC against each rival: in how many cells it is ahead, and by how much in the mean."""
-    claims = []
+def judge_global(rows: list[Row]) -> list[Claim]:
+    """FedBC against each rival, in the mean over the cells and cell by cell; and what the paper says of single C."""
+    made = []
     for rival in (*RIVALS, UNIFORM):
-        leads = [_lead(recorded, task, "FedBC", rival, GLOBAL) for task in tasks.values()]
-        text = f"FedBC's global model is more accurate than that of {rival_words(rival)} in most cells."
-        claims.append(_most(text, leads))
+        leads = _leads(rows, _cells(rows), rival)
+        made += _table_claims(f"FedBC's global model is more accurate than that of {rival_words(rival)}", leads)
     for rival in AVERAGES:
-        gaps = [
-            float(np.mean(ends(recorded[task, rival], VARIANCE)) - np.mean(ends(recorded[task, "FedBC"], VARIANCE)))
-            for task in tasks.values()
-        ]
-        claims.append(
-            Claim(
-                f"The accuracy of FedBC's global model varies less over clients than that of {rival} in most cells.",
-                f"{_count(gaps)} cells, a variance lower by {np.mean(gaps):.4f} in the mean",
-                sum(gap > 0 for gap in gaps) > len(gaps) / 2,
-            )
-        )
-    return claims
+        gaps = [-gap for gap in _leads(rows, _cells(rows), rival, VARIANCE)]
+        text = f"The accuracy of FedBC's global model varies less over clients than that of {rival}"
+        made += _table_claims(text, gaps, claims.PLAIN)
+    if rows[0]["task"] == "cifar10":
+        made += _cifar_claims(rows)
+    return made
 
 
-def _count(leads: Sequence[float]) -> str:
-    return f"{sum(lead > 0 for lead in leads)} of {len(leads)}"
+def _cifar_claims(rows: list[Row]) -> list[Claim]:
+    """Table 2: C = 1 and C = 3. Table 6: by 3 points at C = 1 and exponent 1.3."""
+    if rows[0]["E"] == 1:
+        hard = [cell for cell in _cells(rows, 1) if cell[1] == 1.3]
+        leads = {rival: _leads(rows, hard, rival)[0] - 0.03 for rival in RIVALS} if hard else {}
+        text = "C = 1, exponent 1.3: FedBC's global model is more accurate than all of the paper's others by 3 points."
+        return [every(text, leads, _lead_words(leads, 0.03), claims.POINTS)] if leads else []
+    made, hard = [], _cells(rows, 1)
+    if hard:
+        leads = {rival: np.mean(_leads(rows, hard, rival), axis=0) for rival in RIVALS}
+        text = "C = 1: FedBC's global model is more accurate than each of the paper's others, in the mean over the "
+        made.append(every(text + "exponents.", leads, _lead_words(leads), claims.POINTS))
+    if _cells(rows, 3):
+        lead = np.mean(_leads(rows, _cells(rows, 3), RIVALS[0]), axis=0)
+        text = f"C = 3: FedBC's global model is more accurate than that of {RIVALS[0]}, in the mean over the exponents."
+        made.append(better(text, lead, np.zeros_like(lead), _lead_words({RIVALS[0]: lead}), claims.POINTS))
+    return made
 
 
-def _lead(recorded: Recorded, task: FedbcTask, ours: str, theirs: str, contenders: Mapping[str, Contender]) -> float:
-    means = [np.mean(ends(recorded[task, n], accuracy(n, contenders))) for n in (ours, theirs)]
-    return float(means[0] - means[1])
+def _lead_words(leads: Mapping[str, np.ndarray], less: float = 0.0) -> str:
+    return ", ".join(f"{100 * (np.mean(lead) + less):+.2f} points on {rival}" for rival, lead in leads.items())
+
+
+def _leads(rows: list[Row], cells: Sequence[tuple[int, float]], rival: str, column: str = POOLED) -> list[np.ndarray]:
+    """By how much FedBC is above a rival in each cell, by seed."""
+    return [_values(rows, cell, "FedBC", column) - _values(rows, cell, rival, column) for cell in cells]
+
+
+def _table_claims(text: str, leads: Sequence[np.ndarray], unit: claims.Unit = claims.POINTS) -> list[Claim]:
+    """That a lead is above zero in the mean over the cells of a table, and in most of them."""
+    ahead = f"ahead in {sum(float(lead.mean()) > 0 for lead in leads)} of {len(leads)} cells by their means"
+    mean = np.mean(leads, axis=0)
+    whole = better(f"{text}, in the mean over the cells.", mean, np.zeros_like(mean), ahead, unit)
+    return [whole, most(f"{text} in most cells.", leads, ahead, unit)]
+
+
+def _tell_local(rows: list[Row]) -> list[str]:
+    adapted = {label: it._replace(judged=LEAKING) for label, it in LOCAL.items() if it.adapts}
+    return [
+        _table(rows, LOCAL),
+        "Adapted on a batch of test rows, as in the paper; test labels leak:",
+        _table(rows, adapted),
+        ALSO,
+        _table(rows, SERVED),
+    ]
+
+
+def judge_local(rows: list[Row]) -> list[Claim]:
+    """Own models against the global one, the methods against each other, and their global models."""
+    cells = _cells(rows)
+    own = [
+        _values(rows, c, "FedBC", "personal_test_mean") - _values(rows, c, "FedBC", "global_test_mean") for c in cells
+    ]
+    made = _table_claims("FedBC's local models are better than its global model on the clients' own rows", own)
+    for ours, theirs in (
+        ("FedBC-FineTune", "FedBC"),
+        ("Per-FedAvg", "FedBC"),
+        ("Per-FedBC", "FedBC"),
+        ("Per-FedBC, own models", "FedBC"),
+        ("FedBC", "pFedMe"),
+        *(("FedBC", rival) for rival in ABSENT),
+    ):
+        note = " (not in the paper)" if theirs in ABSENT else ""
+        text = f"{ours} is more accurate locally than {theirs}{note}"
+        made += _table_claims(text, _local_leads(rows, cells, ours, theirs, LOCAL))
+    many = [cell for cell in cells if cell[0] > 1 and cell[1] > 1.1]
+    for ours in ("Per-FedBC", "Per-FedBC, own models"):
+        text = f"C > 1, exponents above 1.1: {ours} is more accurate locally than Per-FedAvg"
+        made += _table_claims(text, _local_leads(rows, many, ours, "Per-FedAvg", LOCAL))
+    fewest = min(C for C, _ in cells)
+    for rival in ("Per-FedAvg", "pFedMe"):
+        leads = _local_leads(rows, _cells(rows, fewest), "FedBC", rival, SERVED)
+        text = f"C = {fewest}: FedBC's global model is more accurate than that of {rival} (Table 2)"
+        made += _table_claims(text, leads)
+    return made
+
+
+def _local_leads(
+    rows: list[Row], cells: Sequence[tuple[int, float]], ours: str, theirs: str, contenders: Mapping[str, Contender]
+) -> list[np.ndarray]:
+    names = [(label, accuracy(label, contenders)) for label in (ours, theirs)]
+    return [np.subtract(*(_values(rows, cell, label, column) for label, column in names)) for cell in cells]
 
 
 @experiment(
@@ -201,60 +272,17 @@ def _lead(recorded: Recorded, task: FedbcTask, ours: str, theirs: str, contender
         "and the variance over clients, a column for each C; means over seeds."
     ),
     **_words("cifar10", LOCALLY),
+    judge=judge_local,
+    draw=lambda rows: _panels(rows, LOCAL),
+    tell=_tell_local,
 )
-def table3(quick: bool, progress: ExperimentProgress) -> Outcome:
+def table3(quick: bool, progress: ExperimentProgress) -> Measured:
     """Own models are better than the global one, and adapted ones better than FedBC's."""
     tasks = cells("cifar10", 5, quick)
     recorded, settings = collect(
         list(tasks.values()), LOCAL, progress, tuned_on=tasks[2, 1.3], judged="personal", **nets_effort(quick)
     )
-    adapted = {label: it._replace(judged=LEAKING) for label, it in LOCAL.items() if it.adapts}
-    outcome = _outcome(recorded, tasks, LOCAL, settings, _local_claims(recorded, tasks))
-    outcome.notes += [
-        "Adapted on a batch of test rows, as in the paper; test labels leak:",
-        _table(recorded, tasks, adapted),
-        ALSO,
-        _table(recorded, tasks, SERVED),
-    ]
-    return outcome
-
-
-def _local_claims(recorded: Recorded, tasks: Cells) -> list[Claim]:
-    own = [
-        float(
-            np.mean(
-                ends(recorded[task, "FedBC"], "personal_test_mean") - ends(recorded[task, "FedBC"], "global_test_mean")
-            )
-        )
-        for task in tasks.values()
-    ]
-    claims = [
-        _most("FedBC's local models are better than its global model on the clients' own rows in most cells.", own)
-    ]
-    for ours, theirs in (
-        ("FedBC-FineTune", "FedBC"),
-        ("Per-FedBC", "FedBC"),
-        ("Per-FedBC", "Per-FedAvg"),
-        ("Per-FedBC, own models", "FedBC"),
-        ("Per-FedBC, own models", "Per-FedAvg"),
-        ("FedBC", "pFedMe"),
-        *(("FedBC", rival) for rival in ABSENT),
-    ):
-        leads = [_lead(recorded, task, ours, theirs, LOCAL) for task in tasks.values()]
-        note = " (not in the paper)" if theirs in ABSENT else ""
-        claims.append(_most(f"{ours} is more accurate locally than {theirs}{note} in most cells.", leads))
-    fewest = min(C for C, _ in tasks)
-    for rival in ("Per-FedAvg", "pFedMe"):
-        leads = [_lead(recorded, task, "FedBC", rival, SERVED) for (C, _), task in tasks.items() if fewest == C]
-        text = f"C = {fewest}: FedBC's global model is more accurate than that of {rival} in most cells (Table 2)."
-        claims.append(_most(text, leads))
-    return claims
-
-
-def _most(text: str, leads: Sequence[float]) -> Claim:
-    """A claim about the cells of a table that holds if the lead is positive in more than half of them."""
-    measured = f"{_count(leads)} cells, {100 * np.mean(leads):+.2f} points in the mean"
-    return Claim(text, measured, sum(lead > 0 for lead in leads) > len(leads) / 2)
+    return _measured(recorded, tasks, settings)
 
 
 for _name, _number, _dataset, _epochs in (

@@ -2,32 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import product
-
 import matplotlib
-import numpy as np
 from matplotlib.figure import Figure
 
 from polyfed.papers.fedbc.contenders import GLOBAL
 from polyfed.papers.fedbc.paper import (
-    AVERAGES,
     BOTH,
     POOLED,
     RIVALS,
     SYNTHETIC_PAPER,
     UNIFORM,
+    accuracy_claim,
+    against,
     curve_rows,
     effort,
-    final_rows,
+    leads,
+    means_words,
+    multiplier_rows,
     rival_words,
 )
-from polyfed.papers.fedbc.runs import Record
 from polyfed.papers.fedbc.synthetic import DATA, DIFFERENCES, PARTICIPANTS, gap, smooth, synthetic, work
-from polyfed.papers.fedbc.tuned_runs import collect, curve, ends
-from polyfed.papers.shared import style
-from polyfed.papers.shared.experiment import Claim, ExperimentProgress, Outcome, experiment
-from polyfed.papers.shared.held_out import against
+from polyfed.papers.fedbc.tuned_runs import collect
+from polyfed.papers.fedbc.weights import LOSS, loss_claims
+from polyfed.papers.shared import claims, held_out, style
+from polyfed.papers.shared.claims import Claim, better, every, similar
+from polyfed.papers.shared.experiment import ExperimentProgress, Measured, Row, experiment
+from polyfed.papers.shared.rows import column, distinct, ends, mean_curve, where
+
+CROWD = 5
+"""The local epochs of Fig. 7f."""
+SIMILAR = 0.02
+"""Accuracies that differ by less are called similar."""
+
+
+def judge_extremes(rows: list[Row]) -> list[Claim]:
+    gaps = {label: gap(rows, "accuracy", method=label) for label in GLOBAL}
+    return [
+        better(
+            f"The gap between the smallest and the largest participant is smaller with FedBC than with "
+            f"{rival_words(rival)}.",
+            gaps["FedBC"],
+            gaps[rival],
+            f"{held_out.against(gaps['FedBC'], gaps[rival], True)}, last half of the rounds",
+            claims.POINTS,
+            lower=True,
+        )
+        for rival in (*RIVALS, UNIFORM)
+    ]
+
+
+def draw_extremes(rows: list[Row]) -> Figure:
+    palette, panels = style.colours(list(GLOBAL)), []
+    for label in GLOBAL:
+        lines = []
+        for who, line in PARTICIPANTS.items():
+            x, y = mean_curve(rows, f"{who}_accuracy", method=label)
+            lines.append(style.Curve(f"{who} participant", x, smooth(y), palette[label], line))
+        panels.append(style.Panel(label, lines, "test accuracy"))
+    return style.small_multiples([panels[:3], panels[3:]], x_label="round", log_y=False)
 
 
 def _extremes(name: str, epochs: int) -> None:
@@ -43,33 +75,67 @@ def _extremes(name: str, epochs: int) -> None:
         ),
         data=DATA,
         differences=DIFFERENCES + BOTH + " The paper plots one run, unsmoothed.",
+        judge=judge_extremes,
+        draw=draw_extremes,
     )
-    def run(quick: bool, progress: ExperimentProgress) -> Outcome:
-        task = synthetic(epochs, quick)
-        recorded, settings = collect([task], GLOBAL, progress, **effort(quick))
-        palette = style.colours(list(GLOBAL))
-        panels = []
-        for label in GLOBAL:
-            lines = []
-            for who, line in PARTICIPANTS.items():
-                x, y = curve(recorded[task, label], f"{who}_accuracy")
-                lines.append(style.Curve(f"{who} participant", x, smooth(y), palette[label], line))
-            panels.append(style.Panel(label, lines, "test accuracy"))
-        gaps = {label: gap(recorded[task, label], "accuracy") for label in GLOBAL}
-        return Outcome(
-            rows=curve_rows(recorded),
-            claims=[
-                Claim(
-                    f"The gap between the smallest and the largest participant is smaller with FedBC than with "
-                    f"{rival_words(rival)}.",
-                    f"{against(gaps['FedBC'], gaps[rival], True)}, last half of the rounds",
-                    bool(gaps["FedBC"].mean() < gaps[rival].mean()),
-                )
-                for rival in (*RIVALS, UNIFORM)
-            ],
-            figure=style.small_multiples([panels[:3], panels[3:]], x_label="round", log_y=False),
-            settings=work(quick) | settings,
+    def run(quick: bool, progress: ExperimentProgress) -> Measured:
+        recorded, settings = collect([synthetic(epochs, quick)], GLOBAL, progress, **effort(quick))
+        return Measured(curve_rows(recorded, [f"{who}_accuracy" for who in PARTICIPANTS]), work(quick) | settings)
+
+
+def judge_fig7(rows: list[Row]) -> list[Claim]:
+    """Losses below all others; the best accuracy with 30 and 70 devices; with 100, as good as SCAFFOLD's."""
+    made = []
+    for epochs in (E for E in distinct(rows, "E") if E != CROWD):
+        made += loss_claims(rows, f"E = {epochs}: ", E=epochs)
+    crowds = distinct(where(rows, E=CROWD), "clients")
+    for count in crowds:
+        facts = {"E": CROWD, "clients": count}
+        rivals = list(RIVALS)
+        if count >= 100:
+            rivals.remove("SCAFFOLD")
+            ours, theirs = (ends(rows, POOLED, method=label, **facts) for label in ("FedBC", "SCAFFOLD"))
+            text = f"{count} devices: FedBC's global model is about as accurate as SCAFFOLD's (within 2 points)."
+            words = against(rows, POOLED, "SCAFFOLD", True, **facts)
+            made.append(similar(text, ours, theirs, SIMILAR, words, claims.POINTS))
+        who = "all of the paper's others" if count < 100 else "the paper's others without SCAFFOLD"
+        made.append(
+            every(
+                f"{count} devices: FedBC's global model is more accurate than {who}.",
+                leads(rows, POOLED, rivals, **facts),
+                means_words(rows, POOLED, ("FedBC", *rivals), True, **facts),
+                claims.POINTS,
+            )
         )
+        text = f"{count} devices: FedBC's global model is more accurate than that of {rival_words(UNIFORM)}."
+        made.append(accuracy_claim(rows, text, UNIFORM, **facts))
+    return made
+
+
+def draw_fig7(rows: list[Row]) -> list[Figure]:
+    palette = style.colours(list(GLOBAL))
+    losses = [
+        style.Panel(
+            f"E = {epochs}",
+            [style.Curve(n, *mean_curve(rows, LOSS, method=n, E=epochs), palette[n]) for n in GLOBAL],
+            "training loss",
+        )
+        for epochs in distinct(rows, "E")
+        if epochs != CROWD
+    ]
+    counts = distinct(where(rows, E=CROWD), "clients")
+    lines = [
+        style.Curve(
+            n,
+            counts,
+            [float(ends(rows, POOLED, method=n, E=CROWD, clients=count).mean()) for count in counts],
+            palette[n],
+            marker="o",
+        )
+        for n in GLOBAL
+    ]
+    crowd = style.Panel(f"E = {CROWD}", lines, "global test accuracy", "devices")
+    return [style.small_multiples([[*losses, crowd]], x_label="round", log_y=False), _snapshots(rows)]
 
 
 @experiment(
@@ -82,73 +148,32 @@ def _extremes(name: str, epochs: int) -> None:
     ),
     data=DATA + " Fig. 7f also has 70 and 100 clients.",
     differences=DIFFERENCES + BOTH,
+    judge=judge_fig7,
+    draw=draw_fig7,
 )
-def fig7(quick: bool, progress: ExperimentProgress) -> Outcome:
+def fig7(quick: bool, progress: ExperimentProgress) -> Measured:
     """The loss for other E, and federations of other sizes."""
     tasks = [synthetic(epochs, quick) for epochs in ((1, 10) if quick else (1, 10, 25, 50))]
-    crowds = [synthetic(5, quick, clients) for clients in ((30, 70) if quick else (30, 70, 100))]
+    crowds = [synthetic(CROWD, quick, clients) for clients in ((30, 70) if quick else (30, 70, 100))]
     recorded, settings = collect([*tasks, *crowds], GLOBAL, progress, **effort(quick))
-    palette = style.colours(list(GLOBAL))
-    losses = [
-        style.Panel(
-            f"E = {task.epochs}",
-            [style.Curve(n, *curve(recorded[task, n], "global_train_loss"), palette[n]) for n in GLOBAL],
-            "training loss",
-        )
-        for task in tasks
-    ]
-    counts = [task.clients or 0 for task in crowds]
-    crowd = style.Panel(
-        "E = 5",
-        [
-            style.Curve(
-                n, counts, [float(np.mean(ends(recorded[t, n], POOLED))) for t in crowds], palette[n], marker="o"
-            )
-            for n in GLOBAL
-        ],
-        "global test accuracy",
-        "devices",
-    )
-    claims = []
-    for task, rival in product(tasks, AVERAGES):
-        mine, theirs = (ends(recorded[task, n], "global_train_loss") for n in ("FedBC", rival))
-        claims.append(
-            Claim(
-                f"E = {task.epochs}: FedBC's training loss ends below that of {rival_words(rival)}.",
-                against(mine, theirs),
-                bool(mine.mean() < theirs.mean()),
-            )
-        )
-    for task, count in zip(crowds, counts, strict=True):
-        best = max((*RIVALS, UNIFORM), key=lambda n: float(np.mean(ends(recorded[task, n], POOLED))))
-        mine, theirs = ends(recorded[task, "FedBC"], POOLED), ends(recorded[task, best], POOLED)
-        claims.append(
-            Claim(
-                f"{count} devices: FedBC's global model is more accurate than all others, of which {best} is the best.",
-                against(mine, theirs, True),
-                bool(mine.mean() > theirs.mean()),
-            )
-        )
-    return Outcome(
-        rows=final_rows(recorded),
-        claims=claims,
-        figure=[
-            style.small_multiples([[*losses, crowd]], x_label="round", log_y=False),
-            _snapshots(recorded[crowds[0], "FedBC"]),
-        ],
-        settings=work(quick) | {"clients": ", ".join(map(str, counts))} | settings,
-    )
+    rows = curve_rows(recorded, [LOSS, POOLED], every=5)
+    rows += multiplier_rows(crowds[0], recorded[crowds[0], "FedBC"])
+    counts = ", ".join(str(task.clients) for task in crowds)
+    return Measured(rows, work(quick) | {"clients": counts} | settings)
 
 
-def _snapshots(records: Sequence[Record]) -> Figure:
+def _snapshots(rows: list[Row]) -> Figure:
     """Fig. 7e: multipliers against training rows after some rounds, one seed."""
-    record = records[0]
-    colours = style.ramp(list(record.multipliers))
+    record = [row for row in where(rows, seed=0) if "multiplier" in row]
+    rounds = distinct(record, "round")
+    colours = style.ramp(rounds)
     with matplotlib.rc_context(style.RC):
         figure = Figure(figsize=(4.6, 3.0), layout="constrained")
         axis = figure.subplots()
-        for round, values in record.multipliers.items():
-            axis.plot(record.sizes, values, "o", color=colours[round], markersize=4, label=f"round {round}")
+        for round in rounds:
+            mine = where(record, round=round)
+            x, y = column(mine, "rows"), column(mine, "multiplier")
+            axis.plot(x, y, "o", color=colours[round], markersize=4, label=f"round {round}")
         axis.set_xlabel("training rows")
         axis.set_ylabel("multiplier")
         axis.legend()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from polyfed.papers.fedbc.contenders import COHORT, FedbcTask
-from polyfed.papers.fedbc.runs import Record
+from polyfed.papers.shared.experiment import Row
 from polyfed.papers.shared.held_out import options
+from polyfed.papers.shared.rows import where
 
 DATA = (
     "synthetic(0.5, 0.5) of Li et al., 60 features, 10 classes, sizes log-normal, at most 2,000; 20% of each client's "
@@ -46,10 +47,12 @@ def smooth(values: np.ndarray, window: int = 10) -> np.ndarray:
     return (total[1:] - total[start]) / (np.arange(1, len(total)) - start)
 
 
-def gap(records: Sequence[Record], kind: str) -> np.ndarray:
+def gap(rows: list[Row], kind: str, **facts: Any) -> np.ndarray:
     """The mean over the last half of the rounds of |largest - smallest|, one for each seed."""
-    gaps = []
-    for record in records:
-        rows = record.rows[len(record.rows) // 2 :]
-        gaps.append(np.mean([abs(row[f"largest_{kind}"] - row[f"smallest_{kind}"]) for row in rows]))
-    return np.array(gaps)
+    mine = where(rows, **facts)
+    half = max(row["round"] for row in mine) // 2
+    gaps: dict[int, list[float]] = {}
+    for row in mine:
+        if row["round"] > half and f"largest_{kind}" in row:
+            gaps.setdefault(row["seed"], []).append(abs(row[f"largest_{kind}"] - row[f"smallest_{kind}"]))
+    return np.array([np.mean(gaps[seed]) for seed in sorted(gaps)])

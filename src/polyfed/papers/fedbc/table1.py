@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-import numpy as np
-
-from polyfed.papers.fedbc.contenders import GLOBAL, FedbcTask
+from polyfed.papers.fedbc.contenders import GLOBAL
 from polyfed.papers.fedbc.paper import (
     AVERAGES,
     BOTH,
@@ -14,16 +10,43 @@ from polyfed.papers.fedbc.paper import (
     RIVALS,
     SYNTHETIC_PAPER,
     UNIFORM,
-    VARIANCE,
+    accuracy_claim,
     effort,
     epochs_figure,
     final_rows,
     rival_words,
+    variance_claim,
 )
 from polyfed.papers.fedbc.synthetic import DATA, DIFFERENCES, EPOCHS, synthetic, work
-from polyfed.papers.fedbc.tuned_runs import Recorded, collect, ends
-from polyfed.papers.shared.experiment import Claim, ExperimentProgress, Outcome, experiment
-from polyfed.papers.shared.held_out import against, plus_minus
+from polyfed.papers.fedbc.tuned_runs import collect
+from polyfed.papers.shared.claims import Claim
+from polyfed.papers.shared.experiment import ExperimentProgress, Measured, Row, experiment
+from polyfed.papers.shared.held_out import plus_minus
+from polyfed.papers.shared.rows import distinct, ends
+
+
+def judge(rows: list[Row]) -> list[Claim]:
+    """FedBC against every rival and the uniform average, for each E."""
+    made = []
+    for E in distinct(rows, "E"):
+        for rival in (*RIVALS, UNIFORM):
+            text = f"E = {E}: FedBC's global model is more accurate than that of {rival_words(rival)}."
+            made.append(accuracy_claim(rows, text, rival, E=E))
+        for rival in AVERAGES:
+            text = f"E = {E}: the accuracy of FedBC's global model varies less over clients than that of {rival}."
+            made.append(variance_claim(rows, text, rival, E=E))
+    return made
+
+
+def _table(rows: list[Row]) -> str:
+    """Table 1, as the paper prints it."""
+    epochs = distinct(rows, "E")
+    head = "| method | " + " | ".join(f"E = {E}" for E in epochs) + " |\n| --- |" + " ---: |" * len(epochs)
+    lines = [
+        f"| {label} | " + " | ".join(plus_minus(ends(rows, POOLED, method=label, E=E), True) for E in epochs) + " |"
+        for label in GLOBAL
+    ]
+    return "\n".join([head, *lines])
 
 
 @experiment(
@@ -36,55 +59,12 @@ from polyfed.papers.shared.held_out import against, plus_minus
     ),
     data=DATA,
     differences=DIFFERENCES + BOTH,
+    judge=judge,
+    draw=epochs_figure,
+    tell=lambda rows: [_table(rows)],
 )
-def table1(quick: bool, progress: ExperimentProgress) -> Outcome:
+def table1(quick: bool, progress: ExperimentProgress) -> Measured:
     """FedBC is better than the size-weighted baselines; the uniform average stands beside it."""
     tasks = [synthetic(epochs, quick) for epochs in ((1, 5) if quick else EPOCHS)]
     recorded, settings = collect(tasks, GLOBAL, progress, **effort(quick))
-    return Outcome(
-        rows=final_rows(recorded),
-        claims=[
-            claim for task in tasks for claim in (*_accuracy_claims(recorded, task), *_variance_claims(recorded, task))
-        ],
-        figure=epochs_figure(recorded, tasks),
-        settings=work(quick) | settings,
-        notes=[_table(recorded, tasks)],
-    )
-
-
-def _accuracy_claims(recorded: Recorded, task: FedbcTask) -> list[Claim]:
-    ours = ends(recorded[task, "FedBC"], POOLED)
-    claims = []
-    for rival in (*RIVALS, UNIFORM):
-        theirs = ends(recorded[task, rival], POOLED)
-        who = rival_words(rival)
-        claims.append(
-            Claim(
-                f"E = {task.epochs}: FedBC's global model is more accurate than that of {who}.",
-                f"{against(ours, theirs, True)}; seed by seed {plus_minus(ours - theirs, True)}",
-                bool(np.mean(ours) > np.mean(theirs)),
-            )
-        )
-    return claims
-
-
-def _variance_claims(recorded: Recorded, task: FedbcTask) -> list[Claim]:
-    ours = ends(recorded[task, "FedBC"], VARIANCE)
-    return [
-        Claim(
-            f"E = {task.epochs}: the accuracy of FedBC's global model varies less over clients than that of {rival}.",
-            f"variance {against(ours, ends(recorded[task, rival], VARIANCE))}",
-            bool(np.mean(ours) < np.mean(ends(recorded[task, rival], VARIANCE))),
-        )
-        for rival in AVERAGES
-    ]
-
-
-def _table(recorded: Recorded, tasks: Sequence[FedbcTask]) -> str:
-    """Table 1, as the paper prints it."""
-    head = "| method | " + " | ".join(f"E = {task.epochs}" for task in tasks) + " |\n| --- |" + " ---: |" * len(tasks)
-    lines = [
-        f"| {label} | " + " | ".join(plus_minus(ends(recorded[task, label], POOLED), True) for task in tasks) + " |"
-        for label in GLOBAL
-    ]
-    return "\n".join([head, *lines])
+    return Measured(final_rows(recorded), work(quick) | settings)

@@ -92,17 +92,6 @@ def choice_words(chosen: Options, space: Mapping[str, Sequence[float]]) -> str:
     return ", ".join(words)
 
 
-def ends(records: Sequence[Record], name: str) -> np.ndarray:
-    """The last value of a column, one for each seed."""
-    return np.array([record.last(name) for record in records])
-
-
-def curve(records: Sequence[Record], name: str) -> tuple[np.ndarray, np.ndarray]:
-    """(rounds, mean over seeds) of a column."""
-    rounds = np.array([row["round"] for row in records[0].rows], float)
-    return rounds, np.mean([[row[name] for row in record.rows] for record in records], axis=0)
-
-
 def accuracy(label: str, contenders: Mapping[str, Contender]) -> str:
     """The column that a method is judged by."""
     judged = contenders[label].judged

@@ -2,18 +2,92 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import Any
 
-import numpy as np
+from matplotlib.figure import Figure
 
-from polyfed.papers.fedbc.contenders import GLOBAL, FedbcTask
-from polyfed.papers.fedbc.paper import BOTH, SYNTHETIC_PAPER, UNIFORM, curve_rows, effort, rival_words
-from polyfed.papers.fedbc.runs import Record
+from polyfed.papers.fedbc.contenders import COHORT, GLOBAL
+from polyfed.papers.fedbc.paper import (
+    BOTH,
+    RIVALS,
+    SYNTHETIC_PAPER,
+    UNIFORM,
+    against,
+    curve_rows,
+    effort,
+    leads,
+    means_words,
+    multiplier_rows,
+    rival_words,
+)
 from polyfed.papers.fedbc.synthetic import BY_DATA, DATA, DIFFERENCES, PARTICIPANTS, gap, smooth, synthetic, work
-from polyfed.papers.fedbc.tuned_runs import collect, curve, ends
-from polyfed.papers.shared import style
-from polyfed.papers.shared.experiment import Claim, ExperimentProgress, Outcome, experiment
-from polyfed.papers.shared.held_out import against
+from polyfed.papers.fedbc.tuned_runs import collect
+from polyfed.papers.shared import held_out, style
+from polyfed.papers.shared.claims import Claim, better, every
+from polyfed.papers.shared.experiment import ExperimentProgress, Measured, Row, experiment
+from polyfed.papers.shared.rows import column, distinct, ends, mean_curve, where
+
+LOSS = "global_train_loss"
+WEIGHTS = [f"{who}_{kind}" for who in PARTICIPANTS for kind in ("weight", "data")]
+
+
+def loss_claims(rows: list[Row], start: str = "", **facts: Any) -> list[Claim]:
+    """FedBC's training loss ends below that of all others (Fig. 3a and 7a to d), and of the uniform average."""
+    return [
+        every(
+            f"{start}FedBC's training loss ends below that of each of the paper's baselines.",
+            leads(rows, LOSS, RIVALS, -1, **facts),
+            means_words(rows, LOSS, ("FedBC", *RIVALS), **facts),
+        ),
+        better(
+            f"{start}FedBC's training loss ends below that of {rival_words(UNIFORM)}.",
+            ends(rows, LOSS, method="FedBC", **facts),
+            ends(rows, LOSS, method=UNIFORM, **facts),
+            against(rows, LOSS, UNIFORM, **facts),
+            lower=True,
+        ),
+    ]
+
+
+def weight_claim(rows: list[Row], epochs: int) -> Claim:
+    weights, shares = (gap(rows, kind, method="FedBC", E=epochs, client=None) for kind in ("weight", "data"))
+    return better(
+        f"E = {epochs}: the weights of a round's smallest and largest participant differ less in FedBC than by "
+        "data size.",
+        weights,
+        shares,
+        f"by {held_out.against(weights, shares)}, last half of the rounds",
+        lower=True,
+    )
+
+
+def weight_lines(rows: list[Row], **facts: Any) -> list[style.Curve]:
+    lines = []
+    ours = style.colours(list(GLOBAL))["FedBC"]
+    for kind, colour, words in (("weight", ours, "FedBC"), ("data", BY_DATA, "by data")):
+        for who, line in PARTICIPANTS.items():
+            x, y = mean_curve(rows, f"{who}_{kind}", method="FedBC", **facts)
+            lines.append(style.Curve(f"{who} participant, {words}", x, smooth(y), colour, line))
+    return lines
+
+
+def judge_fig3(rows: list[Row]) -> list[Claim]:
+    return [*loss_claims(rows), weight_claim(rows, 5)]
+
+
+def draw_fig3(rows: list[Row]) -> Figure:
+    palette = style.colours(list(GLOBAL))
+    loss = [style.Curve(n, *mean_curve(rows, LOSS, method=n), palette[n]) for n in GLOBAL]
+    multipliers = [row for row in rows if "multiplier" in row]
+    latest = where(multipliers, round=max(row["round"] for row in multipliers))
+    latest.sort(key=lambda row: row["rows"])
+    scatter = [style.Curve("FedBC", column(latest, "rows"), column(latest, "multiplier"), palette["FedBC"], " ", "o")]
+    panels = [
+        style.Panel("training loss", loss, "training loss"),
+        style.Panel("weight in the average", weight_lines(rows), "weight"),
+        style.Panel("multipliers at the end", scatter, "multiplier"),
+    ]
+    return style.small_multiples([panels], x_label="round (right: training rows)", log_y=False)
 
 
 @experiment(
@@ -27,68 +101,28 @@ from polyfed.papers.shared.held_out import against
     ),
     data=DATA,
     differences=DIFFERENCES + BOTH,
+    judge=judge_fig3,
+    draw=draw_fig3,
 )
-def fig3(quick: bool, progress: ExperimentProgress) -> Outcome:
+def fig3(quick: bool, progress: ExperimentProgress) -> Measured:
     """FedBC gives small clients more weight than their data would."""
     task = synthetic(5, quick)
     recorded, settings = collect([task], GLOBAL, progress, **effort(quick))
-    ours = recorded[task, "FedBC"]
-    palette = style.colours(list(GLOBAL))
-    loss = [style.Curve(n, *curve(recorded[task, n], "global_train_loss"), palette[n]) for n in GLOBAL]
-    sizes, multipliers = _last_multipliers(ours)
-    order = np.argsort(sizes)
-    scatter = [style.Curve("FedBC", sizes[order], multipliers[order], palette["FedBC"], " ", "o")]
+    rows = curve_rows(recorded, [LOSS, *WEIGHTS]) + multiplier_rows(task, recorded[task, "FedBC"])
+    return Measured(rows, work(quick) | settings)
+
+
+def judge_fig8(rows: list[Row]) -> list[Claim]:
+    return [weight_claim(rows, epochs) for epochs in distinct(rows, "E")]
+
+
+def draw_fig8(rows: list[Row]) -> Figure:
+    last = max(row["round"] for row in rows)
     panels = [
-        style.Panel("training loss", loss, "training loss"),
-        style.Panel("weight in the average", weight_lines(ours), "weight"),
-        style.Panel("multipliers at the end", scatter, "multiplier"),
+        style.Panel(f"E = {epochs}", [*weight_lines(rows, E=epochs), _even(last)], "weight")
+        for epochs in distinct(rows, "E")
     ]
-    mine = {label: ends(recorded[task, label], "global_train_loss") for label in GLOBAL}
-    lowest = min((label for label in GLOBAL if label not in ("FedBC", UNIFORM)), key=lambda n: mine[n].mean())
-    return Outcome(
-        rows=curve_rows(recorded),
-        claims=[
-            Claim(
-                f"FedBC's training loss ends below that of {lowest}, the best of the paper's baselines.",
-                against(mine["FedBC"], mine[lowest]),
-                bool(mine["FedBC"].mean() < mine[lowest].mean()),
-            ),
-            Claim(
-                f"FedBC's training loss ends below that of {rival_words(UNIFORM)}.",
-                against(mine["FedBC"], mine[UNIFORM]),
-                bool(mine["FedBC"].mean() < mine[UNIFORM].mean()),
-            ),
-            weight_claim(ours, task),
-        ],
-        figure=style.small_multiples([panels], x_label="round (right: training rows)", log_y=False),
-        settings=work(quick) | settings,
-    )
-
-
-def _last_multipliers(records: Sequence[Record]) -> tuple[np.ndarray, np.ndarray]:
-    """(training rows, multiplier) of every client of every seed, at the latest snapshot."""
-    pairs = [(record.sizes, record.multipliers[max(record.multipliers)]) for record in records if record.multipliers]
-    return np.concatenate([a for a, _ in pairs]), np.concatenate([b for _, b in pairs])
-
-
-def weight_lines(records: Sequence[Record]) -> list[style.Curve]:
-    lines = []
-    ours = style.colours(list(GLOBAL))["FedBC"]
-    for kind, colour, words in (("weight", ours, "FedBC"), ("data", BY_DATA, "by data")):
-        for who, line in PARTICIPANTS.items():
-            x, y = curve(records, f"{who}_{kind}")
-            lines.append(style.Curve(f"{who} participant, {words}", x, smooth(y), colour, line))
-    return lines
-
-
-def weight_claim(records: Sequence[Record], task: FedbcTask) -> Claim:
-    weights, shares = gap(records, "weight"), gap(records, "data")
-    return Claim(
-        f"E = {task.epochs}: the weights of a round's smallest and largest participant differ less in FedBC than by "
-        "data size.",
-        f"by {against(weights, shares)}, last half of the rounds",
-        bool(weights.mean() < shares.mean()),
-    )
+    return style.small_multiples([panels], x_label="round", log_y=False)
 
 
 @experiment(
@@ -101,24 +135,17 @@ def weight_claim(records: Sequence[Record], task: FedbcTask) -> Claim:
     ),
     data=DATA,
     differences=DIFFERENCES,
+    judge=judge_fig8,
+    draw=draw_fig8,
 )
-def fig8(quick: bool, progress: ExperimentProgress) -> Outcome:
+def fig8(quick: bool, progress: ExperimentProgress) -> Measured:
     """Multipliers weigh clients more evenly than data sizes do."""
     tasks = [synthetic(epochs, quick) for epochs in ((1, 10) if quick else (1, 10, 25, 50))]
     recorded, settings = collect(tasks, {"FedBC": GLOBAL["FedBC"]}, progress, **effort(quick))
-    panels = [
-        style.Panel(f"E = {task.epochs}", [*weight_lines(recorded[task, "FedBC"]), _even(task)], "weight")
-        for task in tasks
-    ]
-    return Outcome(
-        rows=curve_rows(recorded),
-        claims=[weight_claim(recorded[task, "FedBC"], task) for task in tasks],
-        figure=style.small_multiples([panels], x_label="round", log_y=False),
-        settings=work(quick) | settings,
-    )
+    return Measured(curve_rows(recorded, WEIGHTS), work(quick) | settings)
 
 
-def _even(task: FedbcTask) -> style.Curve:
+def _even(last: int) -> style.Curve:
     """What every participant weighs in a uniform average."""
     uniform = style.colours(list(GLOBAL))[UNIFORM]
-    return style.Curve("every participant, uniform", [1, task.rounds], [1 / task.cohort] * 2, uniform, style.BASELINE)
+    return style.Curve("every participant, uniform", [1, last], [1 / COHORT] * 2, uniform, style.BASELINE)

@@ -1,4 +1,4 @@
-"""The claims of FLIX's convex figures, as numbers."""
+"""The claims of FLIX's convex figures, judged from the summaries of their runs."""
 
 from __future__ import annotations
 
@@ -13,33 +13,31 @@ from polyfed import theory
 from polyfed.compress import RandK
 from polyfed.core import trees
 from polyfed.papers.shared import convex_runs
-from polyfed.papers.shared.convex_runs import ConvexCurves, ConvexRun, column, cost_to_reach, cost_words
-from polyfed.papers.shared.experiment import Claim, Row
+from polyfed.papers.shared.claims import Claim, every, exact, some, unjudged
+from polyfed.papers.shared.convex_runs import ConvexRun, cost_words, filled
+from polyfed.papers.shared.experiment import Row
+from polyfed.papers.shared.rows import column, distinct, where
 
-Check = Callable[[str, ConvexCurves, list[ConvexRun]], list[Claim]]
-"""(dataset, all curves, this dataset's runs) -> what they show."""
-EXACT = 1e-8
+Check = Callable[[str, list[Row]], list[Claim]]
+"""(dataset, the summaries of its runs) -> what they show."""
 
 
-def gradient_descent(dataset: str, curves: ConvexCurves, todo: list[ConvexRun]) -> list[Claim]:
-    """Fig. 2: alpha moves the start but not the rate, which is at least Theorem 2's. `todo` is by descending alpha."""
-    starts = [curves[run][0]["gap"] for run in todo]
-    rates = [rate(curves[run]) for run in todo]
-    constants = convex_runs.problem_of(todo[0].dataset, todo[0].clients, todo[0].l2).constants
-    guaranteed = theory.gd_rate(constants.smoothness, constants.convexity, 1.0)  # the same for every equal alpha
-    above = max(_over_bound(curves[run], guaranteed) for run in todo)
+def gradient_descent(dataset: str, runs: list[Row]) -> list[Claim]:
+    """Fig. 2: alpha moves the start but not the rate, which is at least Theorem 2's. `runs` is by descending alpha."""
+    starts, rates = column(runs, "start"), column(runs, "rate")
+    above = max(run["over_bound"] for run in runs)
     return [
-        Claim(
+        exact(
             f"{dataset}: the smaller alpha, the lower the start.",
             "f - f* at the start " + ", ".join(f"{start:.1e}" for start in starts),
             all(b < a for a, b in pairwise(starts)),
         ),
-        Claim(
+        exact(
             f"{dataset}: the speed of linear convergence does not depend on alpha (within a factor of 2).",
             "f - f* falls per round by " + ", ".join(f"{r:.2%}" for r in rates),
-            max(rates) <= 2 * min(rates),
+            bool(max(rates) <= 2 * min(rates)),
         ),
-        Claim(
+        exact(
             f"{dataset}: f - f* stays under (1 - mu/L)^t times its start (Theorem 2).",
             f"at most {above:.3g} times that",
             above <= 1 + 1e-9,
@@ -47,102 +45,122 @@ def gradient_descent(dataset: str, curves: ConvexCurves, todo: list[ConvexRun]) 
     ]
 
 
-def _over_bound(rows: Sequence[Row], guaranteed: float) -> float:
-    """The largest ratio of f - f* to (1 - rate)^t times its start, as far down as float64 can tell."""
-    gap = column(rows, "gap")
-    bound = gap[0] * (1 - guaranteed) ** column(rows, "round")
-    return float(np.max((gap / bound)[bound > 1e-14]))
+def over_bound(run: ConvexRun, rows: Sequence[Row]) -> float:
+    """The largest ratio of f - f* to (1 - mu/L)^t times its start, as far down as float64 can tell. Theorem 2."""
+    constants = convex_runs.problem_of(run.dataset, run.clients, run.l2).constants
+    guaranteed = theory.gd_rate(constants.smoothness, constants.convexity, 1.0)  # the same for every equal alpha
+    gap, rounds = column(rows, "gap"), column(rows, "round")
+    bound = gap[0] * (1 - guaranteed) ** rounds
+    return float(np.max((gap / bound)[(bound > 1e-14) & (rounds > 0)]))
 
 
-def diana(dataset: str, curves: ConvexCurves, todo: list[ConvexRun]) -> list[Claim]:
+def diana(dataset: str, runs: list[Row]) -> list[Claim]:
     """Fig. 3: more coordinates, fewer rounds; smaller alpha, lower start."""
-    largest, smallest = max(run.alpha for run in todo), min(run.alpha for run in todo)
-    at_largest, at_smallest = ([run for run in todo if run.alpha == a] for a in (largest, smallest))
-    costs = [cost_to_reach(curves[run], EXACT) for run in at_largest]
-    reached = [c for c in costs if c is not None]
-    starts = [curves[group[0]][0]["gap"] for group in (at_largest, at_smallest)]
+    at_1 = _compressed(runs)
+    costs = {k: filled(mine, "rounds") for k, mine in at_1.items()}
+    differences = {
+        f"k = {a} against {b}": costs[a] - costs[b]
+        for a, b in pairwise(costs)
+        if _reached(at_1[a], "rounds") or _reached(at_1[b], "rounds")
+    }
+    text = f"{dataset}: the more coordinates travel, the fewer rounds to {runs[0]['level']:g} (alpha = 1)."
+    words = ", ".join(f"{_words(mine, 'rounds')} at k = {k}" for k, mine in at_1.items())
+    starts = {alpha: where(runs, alpha=alpha)[0]["start"] for alpha in distinct(runs, "alpha")}
+    largest, smallest = max(starts), min(starts)
     return [
-        Claim(
-            f"{dataset}: the more coordinates travel, the fewer rounds to {EXACT:g} (within 5%).",
-            ", ".join(f"{cost_words(c)} at k = {run.k}" for run, c in zip(at_largest, costs, strict=True)),
-            len(reached) >= 2 and None not in costs[1:] and all(b <= 1.05 * a + 1 for a, b in pairwise(reached)),
-        ),
-        Claim(
+        every(text, differences, words) if differences else unjudged(text, words, "no k reaches it within the rounds"),
+        exact(
             f"{dataset}: alpha = {smallest:g} starts lower than alpha = {largest:g}.",
-            f"f - f* of {starts[1]:.1e} against {starts[0]:.1e}",
-            starts[1] < starts[0],
+            f"f - f* of {starts[smallest]:.1e} against {starts[largest]:.1e}",
+            starts[smallest] < starts[largest],
         ),
     ]
 
 
-def rounds_to(level: float, what: str, relative: bool = False) -> Check:
-    """Counted in rounds, compression does not pay: no k gets to a level sooner than GD."""
+def rounds_to(what: str) -> Check:
+    """Counted in rounds, compression does not pay: every k < d that gets to a level does so later than GD.
 
-    def check(dataset: str, curves: ConvexCurves, todo: list[ConvexRun]) -> list[Claim]:
-        gd, others = _at_alpha_1(todo)
-        goal = level * curves[gd][0]["gap"] if relative else level
-        own = cost_to_reach(curves[gd], goal)
-        best = min((c for run in others if (c := cost_to_reach(curves[run], goal)) is not None), default=None)
-        text = f"{dataset}: to {what}, {others[0].method} needs at least GD's rounds whatever k is (alpha = 1)."
-        holds = own is not None and (best is None or best >= own - gd.every)
-        return [Claim(text, f"at best {cost_words(best)} rounds, GD {cost_words(own)}", holds)]
+    With k = d nothing is compressed. A k that does not get there within the rounds shows nothing.
+    """
 
-    return check
-
-
-def bits_to(level: float, what: str, relative: bool = False) -> Check:
-    """Counted in bits, it does: some k gets to a level with less traffic than GD."""
-
-    def check(dataset: str, curves: ConvexCurves, todo: list[ConvexRun]) -> list[Claim]:
-        gd, others = _at_alpha_1(todo)
-        goal = level * curves[gd][0]["gap"] if relative else level
-        own = cost_to_reach(curves[gd], goal, "bits")
-        costs = [(c, run.k) for run in others if (c := cost_to_reach(curves[run], goal, "bits")) is not None]
-        best, k = min(costs, default=(None, None))
-        text = f"{dataset}: to {what}, {others[0].method} with a suitable k sends fewer bits than GD (alpha = 1)."
-        measured = f"{cost_words(best)} bits per client at k = {k}, GD {cost_words(own)}"
-        return [Claim(text, measured, own is not None and best is not None and best < own)]
+    def check(dataset: str, runs: list[Row]) -> list[Claim]:
+        gd, lossy = _gd(runs), _lossy(runs)
+        text = (
+            f"{dataset}: to {what}, {_method(runs)} needs more rounds than GD for every k < d that gets there "
+            "(alpha = 1)."
+        )
+        words = ", ".join(f"{_words(mine, 'rounds')} at k = {k}" for k, mine in lossy.items())
+        words += f"; GD {cost_words(gd.get('rounds_to'))}"
+        if "rounds_to" not in gd:
+            return [unjudged(text, words, "GD does not get there within the rounds")]
+        late = {f"k = {k}": filled(m, "rounds") - gd["rounds_to"] for k, m in lossy.items() if _reached(m, "rounds")}
+        if not late:
+            return [unjudged(text, words, "no k < d gets there within the rounds")]
+        return [every(text, late, words)]
 
     return check
 
 
-def stepsize_note(curves: ConvexCurves, method: str, share: float) -> str:
+def bits_to(what: str) -> Check:
+    """Counted in bits, it does: some k < d gets to a level with less traffic than GD."""
+
+    def check(dataset: str, runs: list[Row]) -> list[Claim]:
+        gd, lossy = _gd(runs), _lossy(runs)
+        text = f"{dataset}: to {what}, {_method(runs)} with a suitable k < d sends fewer bits than GD (alpha = 1)."
+        words = ", ".join(f"{_words(mine, 'bits', 1e6)} at k = {k}" for k, mine in lossy.items())
+        words += f"; GD {cost_words(gd.get('bits_to'), 1e6)} Mbit per client"
+        if "bits_to" not in gd:
+            return [unjudged(text, words, "GD does not get there within the rounds")]
+        saved = {f"k = {k}": (gd["bits_to"] - filled(mine, "bits")) / 1e6 for k, mine in lossy.items()}
+        for k, mine in lossy.items():
+            if not _reached(mine, "bits") and np.mean(saved[f"k = {k}"]) > 0:  # it may still become dearer than GD
+                saved[f"k = {k}"] = np.full(len(mine), np.nan)
+        return [some(text, saved, words)]
+
+    return check
+
+
+def stepsize_note(runs: list[Row]) -> str:
     """What the small stepsizes of Theorems 6 and 7 cost, measured where nothing is compressed."""
     ratios = []
-    for dataset in dict.fromkeys(run.dataset for run in curves):
-        gd, others = _at_alpha_1([run for run in curves if run.dataset == dataset])
-        costs = [cost_to_reach(curves[run], share * curves[run][0]["gap"]) for run in (others[-1], gd)]
-        if costs[0] is not None and costs[1]:
-            ratios.append(f"{costs[0] / costs[1]:.1f} on {dataset}")
+    for dataset in distinct(runs, "dataset"):
+        mine = where(runs, dataset=dataset)
+        gd, whole = _gd(mine), list(_compressed(mine).values())[-1][0]
+        if "rounds_to" in whole and gd.get("rounds_to"):
+            ratios.append(f"{whole['rounds_to'] / gd['rounds_to']:.1f} on {dataset}")
     reached = ", ".join(ratios) or "reached on no dataset within the rounds"
     return (
         f"Without a ridge the theorem's stepsize is a quarter of what it is with one. At k = d, where nothing is "
-        f"compressed, {method} therefore takes about four times GD's rounds to {share:.0%} of the starting gap (alpha "
-        f"= 1: {reached}). Compression has to make up for that before it saves a bit."
+        f"compressed, {_method(runs)} therefore takes about four times GD's rounds to {runs[0]['level']:.0%} of the "
+        f"starting gap (alpha = 1: {reached}). Compression has to make up for that before it saves a bit."
     )
 
 
-def neighbourhood(dataset: str, curves: ConvexCurves, todo: list[ConvexRun]) -> list[Claim]:
+def neighbourhood(dataset: str, runs: list[Row]) -> list[Claim]:
     """Fig. 10: DCGD stalls within the bound of Theorem 4, and the nearer the more coordinates travel."""
-    _, others = _at_alpha_1(todo)
-    noisy = others[:-1]  # with k = d nothing is lost
-    floors = [float(np.median(column(_last(curves[run]), "gap"))) for run in noisy]
-    shares = []
-    for run in noisy:
-        bound = distance_bound(run, curves[run])
-        shares.append(float(np.mean(column(_last(curves[run]), "distance"))) / bound)
+    noisy = _lossy(runs)
+    floors = {k: column(mine, "floor") for k, mine in noisy.items()}
+    shares = {k: column(mine, "share") for k, mine in noisy.items()}
+    means = [float(np.mean(share)) for share in shares.values()]
     return [
-        Claim(
+        every(
             f"{dataset}: DCGD ends nearer to the solution the more coordinates travel (alpha = 1).",
-            ", ".join(f"{floor:.1e} at k = {run.k}" for run, floor in zip(noisy, floors, strict=True)),
-            all(b < a for a, b in pairwise(floors)),
+            {f"log, k = {a} against {b}": np.log(floors[a]) - np.log(floors[b]) for a, b in pairwise(floors)},
+            ", ".join(f"{np.mean(floor):.1e} at k = {k}" for k, floor in floors.items()),
         ),
-        Claim(
+        every(
             f"{dataset}: DCGD's mean squared distance ends within the bound of Theorem 4 for every k (alpha = 1).",
-            f"{min(shares):.1%} to {max(shares):.1%} of the bound",
-            max(shares) <= 1,
+            {f"1 - share, k = {k}": 1 - share for k, share in shares.items()},
+            f"{min(means):.1%} to {max(means):.1%} of the bound",
         ),
     ]
+
+
+def floor_and_share(run: ConvexRun, rows: Sequence[Row]) -> dict[str, float]:
+    """Where a run of DCGD stalls: the median of f - f*, and the mean distance by Theorem 4's bound, at its end."""
+    last = _last(rows)
+    distance = float(np.mean(column(last, "distance")))
+    return {"floor": float(np.median(column(last, "gap"))), "share": distance / distance_bound(run, rows)}
 
 
 def distance_bound(run: ConvexRun, rows: Sequence[Row]) -> float:
@@ -175,13 +193,36 @@ def rate(rows: Sequence[Row]) -> float:
     return float(1 - np.exp(np.polyfit(rounds[inside], np.log(gap[inside]), 1)[0]))
 
 
+def _reached(runs: Sequence[Row], cost: str) -> bool:
+    """Whether every seed got there."""
+    return all(f"{cost}_to" in run for run in runs)
+
+
+def _words(runs: Sequence[Row], cost: str, unit: float = 1.0) -> str:
+    return cost_words(float(np.mean(filled(runs, cost))) if _reached(runs, cost) else None, unit)
+
+
 def _last(rows: Sequence[Row]) -> Sequence[Row]:
     """The last quarter of a curve."""
     return rows[-max(1, len(rows) // 4) :]
 
 
-def _at_alpha_1(todo: list[ConvexRun]) -> tuple[ConvexRun, list[ConvexRun]]:
-    """(GD, the compressed runs by ascending k) at alpha = 1."""
-    runs = [run for run in todo if run.alpha == 1.0]
-    compressed = [run for run in runs if run.k is not None]
-    return next(run for run in runs if run.k is None), sorted(compressed, key=lambda run: run.k or 0)
+def _gd(runs: list[Row]) -> Row:
+    return where(runs, alpha=1.0, method="GD")[0]
+
+
+def _method(runs: list[Row]) -> str:
+    return next(run["method"] for run in runs if "k" in run)
+
+
+def _compressed(runs: list[Row]) -> dict[int, list[Row]]:
+    """The compressed runs at alpha = 1 by ascending k, each by seed. With k = d a seed changes nothing: all have it."""
+    at_1 = [run for run in where(runs, alpha=1.0) if "k" in run]
+    seeds = sorted({run["seed"] for run in at_1})
+    groups = {k: sorted(where(at_1, k=k), key=lambda run: run["seed"]) for k in sorted({run["k"] for run in at_1})}
+    return {k: mine if len(mine) == len(seeds) else mine * len(seeds) for k, mine in groups.items()}
+
+
+def _lossy(runs: list[Row]) -> dict[int, list[Row]]:
+    """Without k = d, where nothing is lost."""
+    return dict(list(_compressed(runs).items())[:-1])

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from polyfed.data.sources.libsvm import KNOWN
 from polyfed.papers.flix import claims
 from polyfed.papers.shared import convex_runs, style
-from polyfed.papers.shared.convex_runs import DATASETS, TITLES, ConvexCurves, ConvexRun
-from polyfed.papers.shared.experiment import ExperimentProgress, Outcome, Row, experiment
+from polyfed.papers.shared.claims import Claim
+from polyfed.papers.shared.convex_runs import DATASETS, TITLES, ConvexRun
+from polyfed.papers.shared.experiment import ExperimentProgress, Judge, Measured, Row, Tell, experiment
+from polyfed.papers.shared.rows import column, distinct, where
 
 PAPER = (
     "E. Gasanov, A. Khaled, S. Horváth, P. Richtárik, *FLIX: A Simple and Communication-Efficient Alternative to Local "
@@ -21,8 +24,47 @@ SHOWN = (1.0, 0.1)
 """The alphas of the figures on compression."""
 CLIENTS, RIDGE, TARGET = 50, 0.1, 1e-8
 ROUNDS = {"mushrooms": 1200, "a6a": 800, "w7a": 600, "w8a": 600, "ijcnn1.num12": 300}
+SEEDS = 5
+"""Compressors draw at random: claims are about means over so many seeds, at alpha = 1. The figures show the first."""
 COARSE = 1e-2
 """A method without exact convergence is timed to this share of its starting gap."""
+
+
+def summaries(rows: list[Row]) -> list[Row]:
+    """The rows that sum up a run; the others are points of curves."""
+    return [row for row in rows if "start" in row]
+
+
+def _judge(check: claims.Check) -> Judge:
+    def judge(rows: list[Row]) -> list[Claim]:
+        runs = summaries(rows)
+        return [
+            claim for dataset in distinct(runs, "dataset") for claim in check(dataset, where(runs, dataset=dataset))
+        ]
+
+    return judge
+
+
+def _draw_fig2(rows: list[Row]) -> Figure:
+    alphas = sorted(distinct(rows, "alpha"), reverse=True)
+    palette = style.colours(alphas)
+    panels = [
+        [
+            style.Panel(
+                TITLES.get(dataset) or dataset,
+                [
+                    style.Curve(
+                        f"α = {a:g}", *_xy(where(rows, dataset=dataset, alpha=a), "round", quantity), palette[a]
+                    )
+                    for a in alphas
+                ],
+                label,
+            )
+            for dataset in distinct(rows, "dataset")
+        ]
+        for quantity, label in (("distance", "mean squared distance"), ("gap", "f - f*"))
+    ]
+    return style.small_multiples(panels, x_label="communication rounds")
 
 
 @experiment(
@@ -35,33 +77,94 @@ COARSE = 1e-2
     ),
     data=convex_runs.DATA,
     differences=f"{convex_runs.OTHER_DATA} {convex_runs.OTHER_REFERENCE} The start is at ones.",
+    judge=_judge(claims.gradient_descent),
+    draw=_draw_fig2,
 )
-def fig2(quick: bool, progress: ExperimentProgress) -> Outcome:
+def fig2(quick: bool, progress: ExperimentProgress) -> Measured:
     """Smaller alpha starts closer to the solution; the rate is the same for all."""
     datasets, alphas = (DATASETS[:1], ALPHAS[:3]) if quick else (DATASETS, ALPHAS)
-    todo = {(d, a): _run(d, "GD", a, CLIENTS, RIDGE, None) for d in datasets for a in alphas}
-    curves = convex_runs.trace_all(todo.values(), progress)
-    palette = style.colours(alphas)
-    panels = [
-        [
-            style.Panel(
-                TITLES.get(dataset, dataset),
-                [
-                    style.Curve(f"α = {a:g}", *_xy(curves[todo[dataset, a]], "round", quantity), palette[a])
-                    for a in alphas
-                ],
-                label,
-            )
-            for dataset in datasets
-        ]
-        for quantity, label in (("distance", "mean squared distance"), ("gap", "f - f*"))
+    todo = [_run(d, "GD", a, CLIENTS, RIDGE, None) for d in datasets for a in alphas]
+    curves = convex_runs.trace_all(todo, progress)
+    rows = []
+    for run, curve in curves.items():
+        more = {"rate": claims.rate(curve), "over_bound": claims.over_bound(run, curve)}
+        rows += [convex_runs.summary(run, curve, TARGET) | more, *convex_runs.thinned(curve)]
+    return Measured(rows, _settings(CLIENTS, RIDGE, alphas) | {"stepsize": "1/L_alpha (Theorem 2)"})
+
+
+def _compression(
+    method: str,
+    clients: int,
+    ridge: float,
+    level: float,
+    relative: bool,
+    quick: bool,
+    progress: ExperimentProgress,
+    baseline: bool = True,
+) -> Measured:
+    """A compressed method for seven k, at alpha = 1 with every seed, and GD."""
+    datasets, seeds = (DATASETS[:1], 2) if quick else (DATASETS, SEEDS)
+    todo = [
+        _run(d, name, a, clients, ridge, k, seed)
+        for d in datasets
+        for a in SHOWN
+        for name, k in [*((method, k) for k in _ks(d, quick)), *([("GD", None)] if baseline else [])]  # GD on top
+        for seed in range(seeds if a == 1.0 and k not in (None, _ks(d, quick)[-1]) else 1)
     ]
-    return Outcome(
-        rows=[row for run in todo.values() for row in curves[run]],
-        claims=[c for d in datasets for c in claims.gradient_descent(d, curves, [todo[d, a] for a in alphas])],
-        figure=style.small_multiples(panels, x_label="communication rounds"),
-        settings=_settings(CLIENTS, RIDGE, alphas) | {"stepsize": "1/L_alpha (Theorem 2)"},
+    rows = []
+    for run, curve in convex_runs.trace_all(todo, progress).items():
+        stalls = method == "DCGD" and ridge > 0 and run.k is not None and run.alpha == 1.0
+        more = claims.floor_and_share(run, curve) if stalls else {}
+        rows.append(convex_runs.summary(run, curve, level, relative) | more)
+        rows += convex_runs.thinned(curve) if run.seed == 0 else []
+    return Measured(
+        rows,
+        _settings(clients, ridge, SHOWN)
+        | {
+            "compressor": "Rand-k, seeded (indices do not travel)",
+            "k": {d: _ks(d, quick) for d in datasets},
+            "stepsize": f"Theorem {_THEOREMS[method, ridge > 0]}; GD 1/L_alpha",
+            "seeds of the compressor at alpha = 1": seeds,
+        },
     )
+
+
+_THEOREMS = {("DCGD", True): 4, ("DIANA", True): 5, ("DCGD", False): 6, ("DIANA", False): 7}
+
+
+def _draw_compression(rows: list[Row], cost: str) -> Figure:
+    """A compressed method for seven k (and GD, dashed), a row of panels per alpha."""
+    points = [row for row in rows if "round" in row]
+    panels = [[_panel(points, d, a, cost) for d in distinct(points, "dataset")] for a in SHOWN]
+    x_label = "communication rounds" if cost == "round" else "Mbit sent per client"
+    return style.small_multiples(panels, x_label=x_label, log_x=cost == "bits")
+
+
+def _panel(points: list[Row], dataset: str, alpha: float, cost: str) -> style.Panel:
+    """One dataset at one alpha. k's colour goes by its rank, so that one legend serves all datasets."""
+    mine = where(points, dataset=dataset, alpha=alpha)
+    ks = sorted(distinct(mine, "k"))
+    palette = style.ramp(range(len(ks)))
+    lines = []
+    for k in [*ks, None]:
+        curve = where(mine, k=k)
+        if not curve:
+            continue
+        x, y = _xy(curve, cost, "gap")
+        x, y = (x[1:] / 1e6, y[1:]) if cost == "bits" else (x, y)  # nothing has travelled at the start
+        method = curve[0]["method"]
+        if k is None:
+            lines.append(style.Curve(method, x, y, "#D55E00", style.BASELINE))
+        else:
+            rank = ks.index(k)
+            lines.append(style.Curve(f"{method}, {_share(rank, len(ks))}", x, y, palette[rank]))
+    return style.Panel(f"{TITLES.get(dataset) or dataset}, α = {alpha:g}", lines, "f - f*")
+
+
+def _share(rank: int, count: int) -> str:
+    if rank in (0, count - 1):
+        return "k = 1" if rank == 0 else "k = d"
+    return f"k ≈ {rank}d/{count - 1}"
 
 
 @experiment(
@@ -74,77 +177,20 @@ def fig2(quick: bool, progress: ExperimentProgress) -> Outcome:
     ),
     data=convex_runs.DATA,
     differences=f"{convex_runs.OTHER_DATA} {convex_runs.OTHER_REFERENCE} The start is at ones.",
+    judge=_judge(claims.diana),
+    draw=lambda rows: _draw_compression(rows, "round"),
 )
-def fig3(quick: bool, progress: ExperimentProgress) -> Outcome:
+def fig3(quick: bool, progress: ExperimentProgress) -> Measured:
     """DIANA converges linearly for every k; more coordinates, fewer rounds; smaller alpha, better start."""
-    return _compression("DIANA", CLIENTS, RIDGE, "round", claims.diana, quick, progress, baseline=False)
+    return _compression("DIANA", CLIENTS, RIDGE, TARGET, False, quick, progress, baseline=False)
 
 
-def _compression(
-    method: str,
-    clients: int,
-    ridge: float,
-    cost: str,
-    check: claims.Check,
-    quick: bool,
-    progress: ExperimentProgress,
-    baseline: bool = True,
-) -> Outcome:
-    """A compressed method for seven k (and GD, dashed), a row of panels per alpha."""
-    datasets = DATASETS[:1] if quick else DATASETS
-    todo = [
-        _run(d, name, a, clients, ridge, k)
-        for d in datasets
-        for a in SHOWN
-        for name, k in [*((method, k) for k in _ks(d, quick)), *([("GD", None)] if baseline else [])]  # GD on top
-    ]
-    curves = convex_runs.trace_all(todo, progress)
-    panels = [[_panel(d, a, curves, cost, quick) for d in datasets] for a in SHOWN]
-    x_label = "communication rounds" if cost == "round" else "Mbit sent per client"
-    return Outcome(
-        rows=[row for run in todo for row in curves[run]],
-        claims=[c for d in datasets for c in check(d, curves, [run for run in todo if run.dataset == d])],
-        figure=style.small_multiples(panels, x_label=x_label, log_x=cost == "bits"),
-        settings=_settings(clients, ridge, SHOWN)
-        | {
-            "compressor": "Rand-k, seeded (indices do not travel)",
-            "k": {d: _ks(d, quick) for d in datasets},
-            "stepsize": f"Theorem {_THEOREMS[method, ridge > 0]}; GD 1/L_alpha",
-        },
-        notes=[] if ridge else [claims.stepsize_note(curves, method, COARSE)],
-    )
-
-
-_THEOREMS = {("DCGD", True): 4, ("DIANA", True): 5, ("DCGD", False): 6, ("DIANA", False): 7}
-
-
-def _panel(dataset: str, alpha: float, curves: ConvexCurves, cost: str, quick: bool) -> style.Panel:
-    """One dataset at one alpha. k's colour goes by its rank, so that one legend serves all datasets."""
-    ks = _ks(dataset, quick)
-    palette = style.ramp(range(len(ks)))
-    lines = []
-    for run, rows in curves.items():
-        if (run.dataset, run.alpha) != (dataset, alpha):
-            continue
-        x, y = _xy(rows, cost, "gap")
-        x, y = (x[1:] / 1e6, y[1:]) if cost == "bits" else (x, y)  # nothing has travelled at the start
-        if run.k is None:
-            lines.append(style.Curve(run.method, x, y, "#D55E00", style.BASELINE))
-        else:
-            rank = ks.index(run.k)
-            lines.append(style.Curve(f"{run.method}, {_share(rank, len(ks))}", x, y, palette[rank]))
-    return style.Panel(f"{TITLES.get(dataset, dataset)}, α = {alpha:g}", lines, "f - f*")
-
-
-def _share(rank: int, count: int) -> str:
-    if rank in (0, count - 1):
-        return "k = 1" if rank == 0 else "k = d"
-    return f"k ≈ {rank}d/{count - 1}"
-
-
-def _compressed_figure(number: int, method: str, clients: int, ridge: float, cost: str, check: claims.Check) -> None:
+def _compressed_figure(
+    number: int, method: str, clients: int, ridge: float, cost: str, check: claims.Check, level: float, relative: bool
+) -> None:
     of = f"a ridge of {ridge:g}" if ridge else "no ridge"
     against = "communication rounds" if cost == "round" else "bits sent per client"
+    tell: Tell = (lambda rows: []) if ridge else (lambda rows: [claims.stepsize_note(summaries(rows))])
 
     @experiment(
         f"flix/fig{number}",
@@ -159,25 +205,31 @@ def _compressed_figure(number: int, method: str, clients: int, ridge: float, cos
             f"{convex_runs.OTHER_DATA} {convex_runs.OTHER_REFERENCE} The start is at ones. Costs are counted in bits "
             f"of float64 numbers, where the paper counts floats.{'' if ridge else ' ' + convex_runs.WITHOUT_RIDGE}"
         ),
+        judge=_judge(check),
+        draw=lambda rows: _draw_compression(rows, cost),
+        tell=tell,
     )
-    def run(quick: bool, progress: ExperimentProgress) -> Outcome:
-        return _compression(method, clients, ridge, cost, check, quick, progress)
+    def run(quick: bool, progress: ExperimentProgress) -> Measured:
+        return _compression(method, clients, ridge, level, relative, quick, progress)
 
 
 _SHARE = f"{COARSE:.0%} of the starting gap"
-_compressed_figure(8, "DIANA", 50, RIDGE, "round", claims.rounds_to(TARGET, f"{TARGET:g}"))
-_compressed_figure(9, "DIANA", 50, RIDGE, "bits", claims.bits_to(TARGET, f"{TARGET:g}"))
-_compressed_figure(10, "DCGD", 8, RIDGE, "round", claims.neighbourhood)
-_compressed_figure(11, "DCGD", 8, RIDGE, "bits", claims.bits_to(COARSE, _SHARE, relative=True))
-_compressed_figure(12, "DIANA", 100, 0.0, "round", claims.rounds_to(COARSE, _SHARE, relative=True))
-_compressed_figure(13, "DIANA", 100, 0.0, "bits", claims.bits_to(COARSE, _SHARE, relative=True))
-_compressed_figure(14, "DCGD", 8, 0.0, "round", claims.rounds_to(COARSE, _SHARE, relative=True))
-_compressed_figure(15, "DCGD", 8, 0.0, "bits", claims.bits_to(COARSE, _SHARE, relative=True))
+_EXACTLY, _COARSELY = (TARGET, False), (COARSE, True)
+_compressed_figure(8, "DIANA", 50, RIDGE, "round", claims.rounds_to(f"{TARGET:g}"), *_EXACTLY)
+_compressed_figure(9, "DIANA", 50, RIDGE, "bits", claims.bits_to(f"{TARGET:g}"), *_EXACTLY)
+_compressed_figure(10, "DCGD", 8, RIDGE, "round", claims.neighbourhood, *_COARSELY)
+_compressed_figure(11, "DCGD", 8, RIDGE, "bits", claims.bits_to(_SHARE), *_COARSELY)
+_compressed_figure(12, "DIANA", 100, 0.0, "round", claims.rounds_to(_SHARE), *_COARSELY)
+_compressed_figure(13, "DIANA", 100, 0.0, "bits", claims.bits_to(_SHARE), *_COARSELY)
+_compressed_figure(14, "DCGD", 8, 0.0, "round", claims.rounds_to(_SHARE), *_COARSELY)
+_compressed_figure(15, "DCGD", 8, 0.0, "bits", claims.bits_to(_SHARE), *_COARSELY)
 
 
-def _run(dataset: str, method: str, alpha: float, clients: int, ridge: float, k: int | None) -> ConvexRun:
+def _run(
+    dataset: str, method: str, alpha: float, clients: int, ridge: float, k: int | None, seed: int = 0
+) -> ConvexRun:
     rounds = ROUNDS[dataset]
-    return ConvexRun(dataset, clients, ridge, method, alpha, rounds, k, every=max(1, rounds // 300))
+    return ConvexRun(dataset, clients, ridge, method, alpha, rounds, k, every=max(1, rounds // 300), seed=seed)
 
 
 def _ks(dataset: str, quick: bool) -> list[int]:
@@ -185,7 +237,8 @@ def _ks(dataset: str, quick: bool) -> list[int]:
 
 
 def _xy(rows: Sequence[Row], x: str, y: str) -> tuple[np.ndarray, np.ndarray]:
-    return convex_runs.column(rows, x), convex_runs.column(rows, y)
+    points = [row for row in rows if x in row]
+    return column(points, x), column(points, y)
 
 
 def _settings(clients: int, ridge: float, alphas: Sequence[float]) -> dict[str, object]:

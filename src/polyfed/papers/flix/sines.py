@@ -10,22 +10,95 @@ from matplotlib.figure import Figure
 from polyfed.core.startup import start
 from polyfed.papers.flix.convex import PAPER
 from polyfed.papers.flix.line_search import GROWTH, SUFFICIENT
-from polyfed.papers.flix.sine_nets import (
-    FARTHER,
-    FULL,
-    QUICK,
-    TOLERANCE,
-    Measurements,
-    Scale,
-    measure,
-    split_name,
-)
+from polyfed.papers.flix.sine_nets import FARTHER, FULL, QUICK, TOLERANCE, Measurements, measure, split_name
 from polyfed.papers.shared import style
-from polyfed.papers.shared.experiment import Claim, ExperimentProgress, Outcome, Row, experiment
+from polyfed.papers.shared.claims import Claim, some
+from polyfed.papers.shared.experiment import ExperimentProgress, Measured, Row, experiment
+from polyfed.papers.shared.rows import column, distinct, where
 from polyfed.problem.problem import precision
 
 DRAMATIC = 0.5
 """The share of an extreme's error that counts as a dramatic improvement on it."""
+GLOBAL, LOCAL = 1.0, 0.0
+"""The extremes of alpha."""
+
+
+def judge(rows: list[Row]) -> list[Claim]:
+    """What the paper concludes from its figure. Errors are compared by their logarithms, paired by draw."""
+    splits = distinct(rows, "split")
+    made = [_between_claim(rows, split) for split in splits]
+    for what, extreme in (("one global model", GLOBAL), ("the pure local models", LOCAL)):
+        gains = {
+            f"{split}, alpha = {alpha:g}": -_log_ratio(rows, split, alpha, extreme) + np.log(DRAMATIC)
+            for split in splits
+            for alpha in _inner(rows)
+        }
+        shares = {
+            split: min(float(np.exp(_log_ratio(rows, split, a, extreme)).mean()) for a in _inner(rows))
+            for split in splits
+        }
+        made.append(
+            some(
+                f"Some alpha can outperform {what} dramatically (in some split, by {DRAMATIC:.0%} or more).",
+                gains,
+                "its error is at best " + ", ".join(f"{s:.0%} ({name})" for name, s in shares.items()) + " of that",
+            )
+        )
+    return made
+
+
+def _between_claim(rows: list[Row], split: str) -> Claim:
+    """Some alpha beats both extremes: for each alpha, the extreme that is harder to beat counts."""
+    gains, means = {}, {alpha: float(np.mean(_errors(rows, split, alpha))) for alpha in distinct(rows, "alpha")}
+    for alpha in _inner(rows):
+        hardest = max((LOCAL, GLOBAL), key=lambda extreme: float(np.mean(_log_ratio(rows, split, alpha, extreme))))
+        gains[f"log, alpha = {alpha:g}"] = -_log_ratio(rows, split, alpha, hardest)
+    best = min(_inner(rows), key=means.__getitem__)
+    text = f"{split} clients: some alpha between 0 and 1 has a lower average test error than the pure local models and "
+    words = f"{means[best]:.2e} at alpha = {best:g}, {means[LOCAL]:.2e} pure local, {means[GLOBAL]:.2e} global"
+    return some(f"{text}than one global model.", gains, words)
+
+
+def _inner(rows: list[Row]) -> list[float]:
+    return [alpha for alpha in distinct(rows, "alpha") if 0 < alpha < 1]
+
+
+def _errors(rows: list[Row], split: str, alpha: float) -> np.ndarray:
+    """The test error of each draw."""
+    return column(sorted(where(rows, split=split, alpha=alpha), key=lambda row: row["draw"]), "test_error")
+
+
+def _log_ratio(rows: list[Row], split: str, alpha: float, extreme: float) -> np.ndarray:
+    return np.log(_errors(rows, split, alpha)) - np.log(_errors(rows, split, extreme))
+
+
+def tell(rows: list[Row]) -> list[str]:
+    server = [row["grad_norm"] for row in rows if row["alpha"] > 0]
+    most = max(row["iterations"] for row in rows if row["alpha"] > 0)
+    return [
+        f"{_reached(server)} server models met the paper's rule, |grad| < {TOLERANCE:g} (median "
+        f"{np.median(server):.2e}), after at most {most:,} iterations."
+    ]
+
+
+def draw(rows: list[Row]) -> Figure:
+    palette = style.colours(distinct(rows, "draw"))
+    quantities = {
+        "test_error": "MSE, all clients",
+        "test_error_smaller_group": "MSE, smaller group",
+        "test_error_larger_group": "MSE, larger group",
+    }
+
+    def panel(split: str, quantity: str) -> style.Panel:
+        curves = []
+        for draw, colour in palette.items():
+            points = [row for row in rows if (row["split"], row["draw"]) == (split, draw)]
+            x, y = ([row[name] for row in points] for name in ("alpha", quantity))
+            curves.append(style.Curve(f"draw {draw}", x, y, colour, marker="o"))
+        return style.Panel(f"{split} clients", curves, quantities[quantity])
+
+    panels = [[panel(split, quantity) for split in distinct(rows, "split")] for quantity in quantities]
+    return style.small_multiples(panels, x_label="α (0: pure local, 1: global)")
 
 
 @experiment(
@@ -48,18 +121,19 @@ DRAMATIC = 0.5
         "step. alpha = 0 is shown too. In the stopping rule grad f_i(T_i(x)) is read as the gradient of f_i at T_i(x), "
         "without the factor alpha."
     ),
+    judge=judge,
+    draw=draw,
+    tell=tell,
 )
-def fig4(quick: bool, progress: ExperimentProgress) -> Outcome:
+def fig4(quick: bool, progress: ExperimentProgress) -> Measured:
     """A mixture generalises better than pure local models and than one global model."""
     start()
     scale = QUICK if quick else FULL
     with precision("float64"):
         measurements = measure(scale, progress)
-    return Outcome(
-        rows=measurements.rows,
-        claims=claims(measurements.rows),
-        figure=_figure(measurements.rows, scale),
-        settings={
+    return Measured(
+        measurements.rows,
+        {
             "clients": [split_name(split) for split in scale.splits],
             "alpha": scale.alphas,
             "net": "1-40-40-1, tanh",
@@ -72,62 +146,17 @@ def fig4(quick: bool, progress: ExperimentProgress) -> Outcome:
             "draws (seeds from 0)": scale.draws,
             "amplitude and phase of the groups": measurements.pairs,
         },
-        notes=_notes(measurements),
+        _notes(measurements),
     )
 
 
-def claims(rows: Sequence[Row]) -> list[Claim]:
-    """What the paper concludes from its figure, on means over the draws; alpha = 0 is the pure local models."""
-    splits = list(dict.fromkeys(row["split"] for row in rows))
-    made, shares = [], []
-    for split in splits:
-        points = [row for row in rows if row["split"] == split]
-        draws = [_curve([row for row in points if row["draw"] == d]) for d in sorted({row["draw"] for row in points})]
-        mean = _curve(points)
-        best = _best(mean)
-        agreeing = sum(curve[_best(curve)] < min(curve[0.0], curve[1.0]) for curve in draws)
-        made.append(
-            Claim(
-                f"{split} clients: some alpha between 0 and 1 has a lower average test error than the pure local "
-                "models and than one global model.",
-                f"{mean[best]:.2e} at alpha = {best:g}, {mean[0.0]:.2e} pure local, {mean[1.0]:.2e} global; "
-                f"{agreeing} of {len(draws)} draws agree",
-                mean[best] < min(mean[0.0], mean[1.0]),
-            )
-        )
-        shares.append((mean[best] / mean[1.0], mean[best] / mean[0.0]))
-    for what, of in zip(("one global model", "the pure local models"), zip(*shares, strict=True), strict=True):
-        made.append(
-            Claim(
-                f"The best alpha can outperform {what} dramatically (in some split, by {DRAMATIC:.0%} or more).",
-                "its error is "
-                + ", ".join(f"{s:.0%} ({name})" for s, name in zip(of, splits, strict=True))
-                + " of that",
-                min(of) <= DRAMATIC,
-            )
-        )
-    return made
-
-
-def _curve(rows: Sequence[Row]) -> dict[float, float]:
-    """The mean test error by alpha."""
-    alphas = sorted({row["alpha"] for row in rows})
-    return {alpha: float(np.mean([row["test_error"] for row in rows if row["alpha"] == alpha])) for alpha in alphas}
-
-
-def _best(curve: dict[float, float]) -> float:
-    """The best alpha strictly between 0 and 1."""
-    return min((alpha for alpha in curve if 0 < alpha < 1), key=curve.__getitem__)
-
-
 def _notes(measurements: Measurements) -> list[str]:
-    server = [row["grad_norm"] for row in measurements.rows if row["alpha"] > 0]
-    most = [max(row["iterations"] for row in measurements.rows if (row["alpha"] == 0) == own) for own in (True, False)]
+    """What rows do not say of the pure local models."""
+    most = max(row["iterations"] for row in measurements.rows if row["alpha"] == 0)
     before, after = (", ".join(f"{pair[i]:.2e}" for pair in measurements.farther) for i in (0, 1))
     return [
         f"{_reached(measurements.norms)} pure local models ended with |grad f_i| < {TOLERANCE:g} (median "
-        f"{np.median(measurements.norms):.2e}), after at most {most[0]:,} iterations; {_reached(server)} server "
-        f"models met the paper's rule (median {np.median(server):.2e}), after at most {most[1]:,}.",
+        f"{np.median(measurements.norms):.2e}), after at most {most:,} iterations.",
         f"A tolerance of {TOLERANCE:g} stops early. On every tenth client of {measurements.rows[0]['split']} the "
         f"average test error of the pure local models is {before} in the draws; trained on to {FARTHER:g}, it is "
         f"{after}.",
@@ -136,23 +165,3 @@ def _notes(measurements: Measurements) -> list[str]:
 
 def _reached(norms: Sequence[float]) -> str:
     return f"{sum(norm < TOLERANCE for norm in norms):,} of {len(norms):,}"
-
-
-def _figure(rows: Sequence[Row], scale: Scale) -> Figure:
-    palette = style.colours(range(1, scale.draws + 1))
-    quantities = {
-        "test_error": "MSE, all clients",
-        "test_error_smaller_group": "MSE, smaller group",
-        "test_error_larger_group": "MSE, larger group",
-    }
-
-    def panel(split: str, quantity: str) -> style.Panel:
-        curves = []
-        for draw, colour in palette.items():
-            points = [row for row in rows if (row["split"], row["draw"]) == (split, draw)]
-            x, y = ([row[name] for row in points] for name in ("alpha", quantity))
-            curves.append(style.Curve(f"draw {draw}", x, y, colour, marker="o"))
-        return style.Panel(f"{split} clients", curves, quantities[quantity])
-
-    panels = [[panel(split_name(split), quantity) for split in scale.splits] for quantity in quantities]
-    return style.small_multiples(panels, x_label="α (0: pure local, 1: global)")

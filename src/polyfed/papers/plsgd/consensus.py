@@ -9,9 +9,58 @@ from matplotlib.figure import Figure
 from polyfed import algorithms, theory
 from polyfed.papers.plsgd.runs import PAPER, noisy_quadratics
 from polyfed.papers.shared import style
-from polyfed.papers.shared.experiment import Claim, ExperimentProgress, Outcome, experiment
+from polyfed.papers.shared.claims import Claim, exact
+from polyfed.papers.shared.experiment import ExperimentProgress, Measured, Row, experiment
+from polyfed.papers.shared.rows import column, where
 from polyfed.papers.shared.style import COLOURS, Curve, Panel
 from polyfed.studies.consensus import consensus
+
+K, ZETA = 5, 1.0
+CASES = {"local SGD": (0.0, 0.5), "PLSGD, α = 1": (1.0, 0.25), "PLSGD, α = 0.1": (0.1, 0.5 / 1.1)}
+"""alpha and the stepsize."""
+FAILS = (
+    "(21) holds for alpha = 1, the paper's choice, and fails for a small alpha: its last factor falls with R as (1 - "
+    "eta (1 + alpha))^r, the exact law only as ((1 + alpha nu^K)/(1 + alpha))^(2r). At alpha = 0 it would go to zero "
+    "where (20) does not. Over a grid of eta, K and R it holds from alpha = 0.62 on."
+)
+
+
+def judge(rows: list[Row]) -> list[Claim]:
+    """Both laws to rounding, and (21)."""
+    made = []
+    for name, (alpha, lr) in CASES.items():
+        mine = where(rows, method=name)
+        values, law = column(mine, "consensus"), column(mine, "law")
+        error, last, R = float(np.max(np.abs(values - law))), float(values[-1]), max(row["round"] for row in mine) + 1
+        mean = float(np.mean(values[column(mine, "step") < K]))
+        if alpha == 0:
+            level = theory.consensus_local_sgd_mean(lr, K, ZETA)
+            text = "Local SGD's consensus error stays at the level of (20), to 1e-9."
+            words = f"mean over {R} rounds {mean:.12f} against {level:.12f}; largest error of a step {error:.1e}; "
+            words += f"{last:.4f} at the end of the last round"
+            made.append(exact(text, words, abs(mean - level) < 1e-9 and error < 1e-9))
+            continue
+        limit = theory.consensus_plsgd_bound(lr, alpha, K, R, ZETA)
+        wrong = abs(mean - theory.consensus_plsgd_mean(lr, alpha, K, R, ZETA))
+        text = f"{name}: the consensus error follows the exact law to 1e-9 and goes to zero."
+        words = f"largest error of a step {error:.1e}, of the mean {wrong:.1e}; {last:.1e} at the end of round {R}"
+        made.append(exact(text, words, error < 1e-9 and wrong < 1e-9 and last < 0.3 * values[K]))
+        made.append(exact(f"{name}: (21) bounds its mean.", f"{mean:.4g} against {limit:.4g}", bool(mean <= limit)))
+    return made
+
+
+def draw(rows: list[Row]) -> Figure:
+    curves, ends = [], []
+    for name, colour in zip(CASES, COLOURS, strict=False):
+        for lines, mine in ((curves, where(rows, method=name)), (ends, where(rows, method=name, step=K))):
+            times = column(mine, "iteration")
+            lines += [
+                Curve(name, times, column(mine, "law"), colour),
+                Curve(name, times, column(mine, "consensus"), colour, "", "."),
+            ]
+    return _two_scales(
+        [Panel("every step", curves, "consensus error"), Panel("at the end of rounds", ends, "consensus error")]
+    )
 
 
 @experiment(
@@ -27,66 +76,21 @@ from polyfed.studies.consensus import consensus
         "K is not in the paper's caption; here 5. The law of PLSGD is the exact one: the paper prints its factors "
         "without their squares."
     ),
+    judge=judge,
+    draw=draw,
+    tell=lambda rows: [FAILS],
 )
-def fig2(quick: bool, progress: ExperimentProgress) -> Outcome:
+def fig2(quick: bool, progress: ExperimentProgress) -> Measured:
     """Both laws hold to rounding; (21) fails for a small alpha."""
-    K, R, zeta = 5, 12 if quick else 40, 1.0
-    problem = noisy_quadratics(np.ones((2, 1)), np.array([[2 - zeta], [2 + zeta]]))
-    cases = {"local SGD": (0.0, 0.5), "PLSGD, α = 1": (1.0, 0.25), "PLSGD, α = 0.1": (0.1, 0.5 / 1.1)}
-    curves, ends, rows, claims = [], [], [], []
-    for (name, (alpha, lr)), colour in zip(cases.items(), COLOURS, strict=False):
+    R, rows = 12 if quick else 40, []
+    problem = noisy_quadratics(np.ones((2, 1)), np.array([[2 - ZETA], [2 + ZETA]]))
+    for name, (alpha, lr) in CASES.items():
         method = algorithms.PLSGD(lr=lr, alpha=alpha, local_steps=K, batch="full")
         steps = consensus(problem, method, rounds=R, dtype="float64", init="zeros")
-        law = theory.consensus_plsgd(steps["round"], steps["step"], lr, alpha, K, zeta)
-        error = float(np.max(np.abs(steps["consensus"].to_numpy() - law)))
-        times, values = steps["iteration"].to_numpy(), steps["consensus"].to_numpy()
-        inner = steps["step"].to_numpy() < K
-        mean, exact = float(np.mean(values[inner])), theory.consensus_plsgd_mean(lr, alpha, K, R, zeta)
-        curves += [Curve(name, times, law, colour), Curve(name, times, values, colour, "", ".")]
-        last_steps = steps["step"].to_numpy() == K
-        ends += [
-            Curve(name, times[last_steps], law[last_steps], colour),
-            Curve(name, times[last_steps], values[last_steps], colour, "", "."),
-        ]
+        law = theory.consensus_plsgd(steps["round"], steps["step"], lr, alpha, K, ZETA)
         rows += [{"method": name, **row, "law": float(y)} for row, y in zip(steps.to_dict("records"), law, strict=True)]
-        last = float(values[-1])
-        if alpha == 0:
-            level = theory.consensus_local_sgd_mean(lr, K, zeta)
-            claims.append(
-                Claim(
-                    "Local SGD's consensus error stays at the level of (20), to 1e-9.",
-                    f"mean over {R} rounds {mean:.12f} against {level:.12f}; largest error of a step {error:.1e}; "
-                    f"{last:.4f} at the end of the last round",
-                    abs(mean - level) < 1e-9 and error < 1e-9,
-                )
-            )
-            continue
-        limit = theory.consensus_plsgd_bound(lr, alpha, K, R, zeta)
-        claims += [
-            Claim(
-                f"{name}: the consensus error follows the exact law to 1e-9 and goes to zero.",
-                f"largest error of a step {error:.1e}, of the mean {abs(mean - exact):.1e}; {last:.1e} at the end of "
-                f"round {R}",
-                error < 1e-9 and abs(mean - exact) < 1e-9 and last < 0.3 * values[K],
-            ),
-            Claim(
-                f"{name}: (21) bounds its mean.",
-                f"{mean:.4g} against {limit:.4g}",
-                mean <= limit,
-            ),
-        ]
-    panels = [Panel("every step", curves, "consensus error"), Panel("at the end of rounds", ends, "consensus error")]
-    return Outcome(
-        rows,
-        claims,
-        _two_scales(panels),
-        settings={"K": K, "R": R, "beta": 1.0, "eta": "1/2 for local SGD, 1/(2(1+alpha)) for PLSGD", "zeta*": zeta},
-        notes=[
-            "(21) holds for alpha = 1, the paper's choice, and fails for a small alpha: its last factor falls with R "
-            "as (1 - eta (1 + alpha))^r, the exact law only as ((1 + alpha nu^K)/(1 + alpha))^(2r). At alpha = 0 it "
-            "would go to zero where (20) does not. Over a grid of eta, K and R it holds from alpha = 0.62 on."
-        ],
-    )
+    etas = "1/2 for local SGD, 1/(2(1+alpha)) for PLSGD"
+    return Measured(rows, {"K": K, "R": R, "beta": 1.0, "eta": etas, "zeta*": ZETA})
 
 
 def _two_scales(panels: list[Panel]) -> Figure:

@@ -9,8 +9,88 @@ from matplotlib.figure import Figure
 from polyfed import theory
 from polyfed.papers.plsgd.runs import PAPER
 from polyfed.papers.shared import style
-from polyfed.papers.shared.experiment import Claim, ExperimentProgress, Outcome, experiment
+from polyfed.papers.shared.claims import Claim, exact
+from polyfed.papers.shared.experiment import ExperimentProgress, Measured, Row, experiment
+from polyfed.papers.shared.rows import column
 from polyfed.papers.shared.style import COLOURS, Curve, Panel
+
+STEPS = (1, 2, 10)
+WHY = (
+    "Why the second claim fails: the paper compares a bound on the squared distance, e^(-R(1-e^(-2 eta mu K))), with "
+    "e^(-eta mu K R) for SGD alone, which is twice too slow: alone, the squared distance falls by (1 - eta mu)^2 a "
+    "step. (14) says the same in another way: its optimisation term does not contain beta, and its noise term grows "
+    "with beta, so that by (14) no communication at all is best. What PLSGD gains from communication is in the mean of "
+    "the clients' errors, which (14) does not follow: see [plsgd/regimes](../regimes/README.md)."
+)
+
+
+def judge(rows: list[Row]) -> list[Claim]:
+    """What Appendix B.2 reads off the graphs, and what the exact factors say."""
+    x, personal, window = (column(rows, name)[1:] for name in ("x", "exponent_plsgd", "window"))
+    crossing = float(x[personal < x][0])
+    never = all(np.all(ours >= own - 1e-15) for _, ours, own in (_factors(x[x / K < 0.5], K) for K in STEPS))
+    return [
+        exact(
+            "The exponent of (15) beats that of the bound on pure local training for eta mu K <= 0.8 (to two digits).",
+            f"they cross at {crossing:.3f}",
+            abs(crossing - 0.8) < 0.005,
+        ),
+        exact(
+            "So PLSGD contracts faster than pure local training at the same eta.",
+            "never: a round multiplies the squared distance exactly by ((1 + (1-2x/K)^K)/2)^2, against (1-x/K)^(2K) "
+            "for pure local training, which is never larger, and equal for K = 1"
+            if never
+            else "for some eta and K",
+            not never,
+        ),
+        exact(
+            "The window of (16) is never empty.",
+            f"2(1 - exp(-x)) - x is at least {np.min(window - x):.2g} on (0, 1]",
+            bool(np.all(window > x)),
+        ),
+    ]
+
+
+def _floor_note() -> str:
+    """What the window leaves of the optimisation term, over many settings."""
+    ratios = [
+        float(theory.plsgd_rate(_at(M, K, R, float(kappa))).optimization / theory.plsgd_window_floor(M))
+        for M in (1, 2, 10, 100)
+        for K in (1, 5, 50)
+        for R in (1, 10, 1000)
+        for kappa in np.linspace(*theory.plsgd_window(M, K, R), 50, endpoint=False)
+    ]
+    return (
+        f"In the window the optimisation term of (16) never falls below e^(-1/(4M)) B^2 (over {len(ratios)} settings "
+        f"its least ratio to that is {min(ratios):.6f}): nothing is optimised yet."
+    )
+
+
+def draw(rows: list[Row]) -> Figure:
+    x, personal, window = (column(rows, name) for name in ("x", "exponent_plsgd", "window"))
+    exact_factors = {K: _factors(x[x / K < 0.5], K) for K in STEPS}
+    panels = [
+        Panel(
+            "exponents of the bounds",
+            [Curve("1 - exp(-2x)", x, personal, COLOURS[0]), Curve("x", x, x, COLOURS[1], "--")],
+            "exponent per round",
+        ),
+        Panel(
+            "exact factors of a round",
+            [
+                Curve(f"{name}, K = {K}", points, values, colour, line)
+                for (K, (points, ours, own)), colour in zip(exact_factors.items(), COLOURS[2:], strict=False)
+                for name, values, line in (("PLSGD", ours, "-"), ("alone", own, "--"))
+            ],
+            "distance² after / before",
+        ),
+        Panel(
+            "window of (16)",
+            [Curve("2(1 - exp(-x))", x, window, COLOURS[0]), Curve("x ", x, x, COLOURS[1], "--")],
+            "",
+        ),
+    ]
+    return _graphs(panels)
 
 
 @experiment(
@@ -24,82 +104,19 @@ from polyfed.papers.shared.style import COLOURS, Curve, Panel
     ),
     data="None: graphs of functions, and the exact factors of one-dimensional quadratics.",
     differences="The middle panel is not in the paper.",
+    judge=judge,
+    draw=draw,
+    tell=lambda rows: [WHY, _floor_note()],
 )
-def fig4(quick: bool, progress: ExperimentProgress) -> Outcome:
+def fig4(quick: bool, progress: ExperimentProgress) -> Measured:
     """Both graphs of the paper, and what lies behind them."""
     x = np.linspace(0, 1, 401)
-    personal, local = 1 - np.exp(-2 * x), x
-    crossing = float(x[1:][(personal - local)[1:] < 0][0])
-    steps = {K: _factors(x[x / K < 0.5], K) for K in (1, 2, 10)}
-    never = all(np.all(ours >= own - 1e-15) for _, ours, own in steps.values())
-    window = 2 * (1 - np.exp(-x))
-    floors = [
-        (theory.plsgd_rate(_at(M, K, R, float(kappa))).optimization, theory.plsgd_window_floor(M))
-        for M in (1, 2, 10, 100)
-        for K in (1, 5, 50)
-        for R in (1, 10, 1000)
-        for kappa in np.linspace(*theory.plsgd_window(M, K, R), 50, endpoint=False)
-    ]
-    lowest = min(float(term / floor) for term, floor in floors)
-    panels = [
-        Panel(
-            "exponents of the bounds",
-            [Curve("1 - exp(-2x)", x, personal, COLOURS[0]), Curve("x", x, local, COLOURS[1], "--")],
-            "exponent per round",
-        ),
-        Panel(
-            "exact factors of a round",
-            [
-                Curve(f"{name}, K = {K}", points, values, colour, line)
-                for (K, (points, ours, own)), colour in zip(steps.items(), COLOURS[2:], strict=False)
-                for name, values, line in (("PLSGD", ours, "-"), ("alone", own, "--"))
-            ],
-            "distance² after / before",
-        ),
-        Panel(
-            "window of (16)",
-            [Curve("2(1 - exp(-x))", x, window, COLOURS[0]), Curve("x ", x, x, COLOURS[1], "--")],
-            "",
-        ),
-    ]
-    return Outcome(
-        rows=[
+    personal, window = 1 - np.exp(-2 * x), 2 * (1 - np.exp(-x))
+    return Measured(
+        [
             {"x": float(a), "exponent_plsgd": float(b), "exponent_alone": float(a), "window": float(c)}
             for a, b, c in zip(x, personal, window, strict=True)
-        ],
-        claims=[
-            Claim(
-                "The exponent of (15) beats that of the bound on pure local training for eta mu K <= 0.8.",
-                f"they cross at {crossing:.3f}",
-                abs(crossing - 0.8) < 0.01,
-            ),
-            Claim(
-                "So PLSGD contracts faster than pure local training at the same eta.",
-                "never: a round multiplies the squared distance exactly by ((1 + (1-2x/K)^K)/2)^2, against "
-                "(1-x/K)^(2K) for pure local training, which is never larger, and equal for K = 1",
-                not never,
-            ),
-            Claim(
-                "The window of (16) is never empty.",
-                f"2(1 - exp(-x)) - x is at least {np.min((window - x)[1:]):.2g} on (0, 1]",
-                bool(np.all(window[1:] > x[1:])),
-            ),
-            Claim(
-                "In the window the optimisation term of (16) never falls below e^(-1/(4M)) B^2: nothing is optimised "
-                "yet.",
-                f"over {len(floors)} settings its least ratio to that floor is {lowest:.6f}",
-                lowest >= 1 - 1e-12,
-            ),
-        ],
-        figure=_graphs(panels),
-        notes=[
-            "Why the second claim fails: the paper compares a bound on the squared distance, e^(-R(1-e^(-2 eta mu "
-            "K))), with e^(-eta mu K R) for SGD alone, which is twice too slow: alone, the squared distance falls by "
-            "(1 - eta mu)^2 a step. (14) says the same in another way: its optimisation term does not contain beta, "
-            "and its noise term grows with beta, so that by (14) no communication at all is best. What PLSGD gains "
-            "from communication is in the mean of the clients' errors, which (14) does not follow: see "
-            "[plsgd/regimes](../regimes/README.md).",
-        ],
+        ]
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import matplotlib
 import numpy as np
@@ -12,10 +12,13 @@ from matplotlib.figure import Figure
 from polyfed import algorithms, theory
 from polyfed.algorithms.contract import Algorithm
 from polyfed.algorithms.shared.local_work import LocalWork
-from polyfed.papers.plsgd.runs import ONE_ROW, PAPER, Seeds, constants, interval, noisy_quadratics
+from polyfed.papers.plsgd.runs import ONE_ROW, PAPER, Seeds, constants, noisy_quadratics
 from polyfed.papers.shared import style
-from polyfed.papers.shared.experiment import Claim, ExperimentProgress, Outcome, Row, experiment
+from polyfed.papers.shared.claims import Claim, better, some
+from polyfed.papers.shared.experiment import ExperimentProgress, Measured, Row, experiment
+from polyfed.papers.shared.rows import distinct, ends
 from polyfed.problem.problem import Problem
+from polyfed.studies.verdicts.intervals import paired
 
 M, K, R, DIM, NOISE = 20, 5, 20, 5, 2.0
 SPREADS = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6)
@@ -23,8 +26,6 @@ TUNING = 10_000
 """The first seed that stepsizes are chosen by; results are from other seeds."""
 OURS, ALONE, SHARED = "PLSGD", "pure local training", ("local SGD", "minibatch SGD")
 Candidates = dict[str, list[Algorithm]]
-Distances = dict[float, dict[str, np.ndarray]]
-"""By spread and method, one for each seed."""
 
 
 def candidates(count: int) -> Candidates:
@@ -55,6 +56,81 @@ def federation(spread: float) -> tuple[np.ndarray, np.ndarray]:
     return spectra, 1.0 + spread * apart / np.sqrt(np.mean(np.sum(apart**2, axis=1)))
 
 
+def judge(rows: list[Row]) -> list[Claim]:
+    """A spread at which PLSGD beats both extremes, and each extreme at its end."""
+    spreads = distinct(rows, "spread")
+    at = {s: {n: ends(rows, "distance", method=n, spread=s) for n in (ALONE, *SHARED, OURS)} for s in spreads}
+    hardest = {s: _hardest(values) for s, values in at.items()}
+    factors = {s: min(at[s][n].mean() for n in (ALONE, *SHARED)) / at[s][OURS].mean() for s in spreads}
+    top = max(spreads, key=factors.__getitem__)
+    means = ", ".join(f"{name} {values.mean():.4g}" for name, values in at[top].items())
+    made = [
+        some(
+            "There is a spread at which PLSGD beats pure local training and local SGD (and minibatch SGD), all at "
+            "their best stepsizes.",
+            {f"spread {s:g} against {rival}": at[s][rival] - at[s][OURS] for s, rival in hardest.items()},
+            f"most at {top:g}, by a factor {factors[top]:.2f}: {means}",
+        )
+    ]
+    for text, spread, other in (
+        ("Where clients are alike, local SGD beats PLSGD.", spreads[0], "local SGD"),
+        ("Where clients are very different, going alone beats PLSGD.", spreads[-1], ALONE),
+    ):
+        ours, theirs = at[spread][OURS], at[spread][other]
+        words = f"spread {spread:g}: {theirs.mean():.4g} against {ours.mean():.4g}"
+        made.append(better(text, ours, theirs, words))
+    return made
+
+
+def _hardest(values: dict[str, np.ndarray]) -> str:
+    """The rival that PLSGD is least surely ahead of: if it is ahead of that one, it is ahead of all."""
+
+    def certainty(rival: str) -> float:
+        difference = values[rival] - values[OURS]
+        error = float(np.std(difference, ddof=1)) if len(difference) > 1 else 0.0
+        return float(difference.mean()) / error if error else float(np.sign(difference.mean())) * np.inf
+
+    return min((ALONE, *SHARED), key=certainty)
+
+
+def draw(rows: list[Row]) -> Figure:
+    spreads = distinct(rows, "spread")
+    palette = style.colours([ALONE, "local SGD", "minibatch SGD", OURS])
+    x = np.array([s if s > 0 else min(t for t in spreads if t) / 2 for s in spreads])
+    with matplotlib.rc_context(style.RC):
+        figure = Figure(figsize=(7.4, 4.0), layout="constrained")
+        axis = figure.subplots()
+        for name, colour in palette.items():
+            intervals = [paired(ends(rows, "distance", method=name, spread=spread)) for spread in spreads]
+            mean = np.array([interval.estimate for interval in intervals])
+            half = np.array([interval.high - interval.estimate for interval in intervals])
+            line = "--" if name == "minibatch SGD" else "-"
+            axis.plot(x, mean, line, marker="o", markersize=3.5, color=colour, label=name)
+            axis.fill_between(x, mean - half, mean + half, color=colour, alpha=0.25, linewidth=0)
+        axis.set_xscale("log")
+        axis.set_yscale("log")
+        best = {
+            name: [float(ends(rows, "distance", method=name, spread=spread).mean()) for spread in spreads]
+            for name in palette
+        }
+        axis.set_ylim(0.7 * min(map(min, best.values())), 6 * max(best[ALONE]))
+        ticks = [value for value in x.tolist() if value in (x[0], 0.1, 0.4, 1.6, 6.4, 25.6)]
+        axis.set_xticks(ticks, [f"{t:g}" if t != x[0] or spreads[0] else "0" for t in ticks])
+        axis.set_xlabel("spread of the clients' optima")
+        axis.set_ylabel("mean squared distance")
+        axis.legend(loc="upper left")
+        _mark(axis, x, best)
+    return figure
+
+
+def _mark(axis: Axes, x: np.ndarray, best: dict[str, list[float]]) -> None:
+    """Shade the spreads at which PLSGD is nearest."""
+    others = np.min([values for name, values in best.items() if name != OURS], axis=0)
+    won = np.flatnonzero(np.array(best[OURS]) < others)
+    if len(won):
+        axis.axvspan(float(x[won[0]]), float(x[won[-1]]), color=style.COLOURS[3], alpha=0.08, linewidth=0)
+
+
 @experiment(
     "plsgd/regimes",
     paper=f"{PAPER}, Sections 3.1 and 4: the three regimes.",
@@ -69,43 +145,36 @@ def federation(spread: float) -> tuple[np.ndarray, np.ndarray]:
         "The paper asks for these regimes and has no experiment. PLSGD has alpha in {0.1, 0.3, 1} and beta = 1, so "
         "that neither extreme is among its candidates."
     ),
+    judge=judge,
+    draw=draw,
+    tell=lambda rows: [_by_the_bounds(distinct(rows, "spread"))],
 )
-def regimes(quick: bool, progress: ExperimentProgress) -> Outcome:
+def regimes(quick: bool, progress: ExperimentProgress) -> Measured:
     """Tune on some seeds, measure on others."""
     spreads = (0.0, 0.4, 25.6) if quick else SPREADS
     tuning, seeds, count = (3, 20, 7) if quick else (10, 100, 17)
-    distances: Distances = {}
     rows: list[Row] = []
     for done, spread in enumerate(spreads):
         progress(f"spread {spread:g}", done, len(spreads))
         spectra, optima = federation(spread)
-        problem, distances[spread] = noisy_quadratics(spectra, optima, NOISE), {}
+        problem = noisy_quadratics(spectra, optima, NOISE)
         for name, options in candidates(count).items():
             best = _tuned(problem, optima, options, range(TUNING, TUNING + tuning))
             values = Seeds(problem, best).distances(optima, range(seeds), [R])[:, 0]
-            distances[spread][name] = values
-            rows.append(
-                {
-                    "spread": spread,
-                    "method": name,
-                    "distance": float(values.mean()),
-                    "interval": float(interval(values)),
-                }
-                | _chosen(best)
-            )
+            rows += [
+                {"spread": spread, "method": name, "seed": seed, "distance": float(value)} | _chosen(best)
+                for seed, value in enumerate(values)
+            ]
     progress("done", len(spreads), len(spreads))
-    return Outcome(
+    return Measured(
         rows,
-        _claims(distances),
-        _figure(rows, spreads),
-        settings={
+        {
             "M, K, R": [M, K, R],
             "noise sigma": NOISE,
             "batch": "one row, with replacement",
             "candidates": f"{3 * count} per method, chosen by {tuning} seeds",
             "seeds": f"{seeds} others",
         },
-        notes=[_by_the_bounds(spreads)],
     )
 
 
@@ -128,49 +197,7 @@ def _tuned(problem: Problem, optima: np.ndarray, options: list[Algorithm], seeds
     return options[int(np.argmin(np.nan_to_num(means, nan=np.inf)))]
 
 
-def ahead(values: dict[str, np.ndarray], nearer: str, farther: str) -> tuple[float, float]:
-    """The mean over seeds of how much nearer a method is than another, and half its 95% interval."""
-    difference = values[farther] - values[nearer]
-    return float(difference.mean()), float(interval(difference))
-
-
-def _claims(distances: Distances) -> list[Claim]:
-    spreads = list(distances)
-    wins = [s for s in spreads if all(np.subtract(*ahead(distances[s], OURS, other)) > 0 for other in (ALONE, *SHARED))]
-
-    def gain(spread: float) -> float:
-        values = distances[spread]
-        return min(values[other].mean() for other in (ALONE, *SHARED)) / values[OURS].mean()
-
-    top = max(wins, key=gain, default=spreads[len(spreads) // 2])
-    shown = ", ".join(f"{name} {v.mean():.4g} ± {interval(v):.1g}" for name, v in distances[top].items())
-    made = [
-        Claim(
-            "There is a spread at which PLSGD beats pure local training and local SGD (and minibatch SGD), all at "
-            "their best stepsizes.",
-            f"at {len(wins)} of {len(spreads)} spreads ({', '.join(f'{s:g}' for s in wins)}) the 95% intervals of the "
-            f"paired differences exclude zero; most at {top:g}, by a factor {gain(top):.2f}: {shown}",
-            bool(wins),
-        )
-    ]
-    for text, spread, other in (
-        ("Where clients are alike, local SGD beats PLSGD.", spreads[0], "local SGD"),
-        ("Where clients are very different, going alone beats PLSGD.", spreads[-1], ALONE),
-    ):
-        difference, half = ahead(distances[spread], other, OURS)
-        values = distances[spread]
-        made.append(
-            Claim(
-                text,
-                f"spread {spread:g}: {values[other].mean():.4g} against {values[OURS].mean():.4g}, a difference of "
-                f"{difference:.2g} ± {half:.1g}",
-                difference - half > 0,
-            )
-        )
-    return made
-
-
-def _by_the_bounds(spreads: tuple[float, ...]) -> str:
+def _by_the_bounds(spreads: Sequence[float]) -> str:
     """Which regime Table 1 puts each spread in."""
     rates: dict[str, Callable[..., theory.Rate]] = {
         "alone": theory.pure_local_rate,
@@ -188,36 +215,3 @@ def _by_the_bounds(spreads: tuple[float, ...]) -> str:
         f"{kappa:.3g}, and (16) starts at {low:.0f}. They prefer one model up to a spread of about "
         f"{turn if turn is not None else spreads[-1]:g}, and going alone from there on."
     )
-
-
-def _figure(rows: list[Row], spreads: tuple[float, ...]) -> Figure:
-    palette = style.colours([ALONE, "local SGD", "minibatch SGD", OURS])
-    x = np.array([s if s > 0 else min(t for t in spreads if t) / 2 for s in spreads])
-    with matplotlib.rc_context(style.RC):
-        figure = Figure(figsize=(7.4, 4.0), layout="constrained")
-        axis = figure.subplots()
-        for name, colour in palette.items():
-            mine = [row for row in rows if row["method"] == name]
-            mean, half = (np.array([row[key] for row in mine]) for key in ("distance", "interval"))
-            line = "--" if name == "minibatch SGD" else "-"
-            axis.plot(x, mean, line, marker="o", markersize=3.5, color=colour, label=name)
-            axis.fill_between(x, mean - half, mean + half, color=colour, alpha=0.25, linewidth=0)
-        axis.set_xscale("log")
-        axis.set_yscale("log")
-        best = {name: [row["distance"] for row in rows if row["method"] == name] for name in palette}
-        axis.set_ylim(0.7 * min(map(min, best.values())), 6 * max(best[ALONE]))
-        ticks = [value for value in x.tolist() if value in (x[0], 0.1, 0.4, 1.6, 6.4, 25.6)]
-        axis.set_xticks(ticks, [f"{t:g}" if t != x[0] or spreads[0] else "0" for t in ticks])
-        axis.set_xlabel("spread of the clients' optima")
-        axis.set_ylabel("mean squared distance")
-        axis.legend(loc="upper left")
-        _mark(axis, x, best)
-    return figure
-
-
-def _mark(axis: Axes, x: np.ndarray, best: dict[str, list[float]]) -> None:
-    """Shade the spreads at which PLSGD is nearest."""
-    others = np.min([values for name, values in best.items() if name != OURS], axis=0)
-    won = np.flatnonzero(np.array(best[OURS]) < others)
-    if len(won):
-        axis.axvspan(float(x[won[0]]), float(x[won[-1]]), color=style.COLOURS[3], alpha=0.08, linewidth=0)

@@ -52,7 +52,7 @@ def noisy_quadratics(spectra: Matrix, optima: Matrix, noise: float = 0.0, seed: 
         z *= noise / np.sqrt(np.mean(np.sum(z**2, axis=1)))
         root = np.broadcast_to(np.sqrt(h), z.shape)
         clients.append((root, root * c + z / root))
-    fed = Federation.from_arrays(clients, test=0, validation=0)
+    fed = Federation.from_arrays(clients, test=0, validation=0, classes=0)
     size = spectra.shape[1]
     model = (lambda key: jnp.zeros(size, jnp.result_type(float)), lambda v, x: x * v)
     return Problem(fed, model, "squared")

@@ -5,12 +5,15 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from polyfed import algorithms, theory
 from polyfed.algorithms.contract import Algorithm
 from polyfed.papers.plsgd.runs import ONE_ROW, PAPER, Seeds, constants, interval, noisy_quadratics
 from polyfed.papers.shared import style
-from polyfed.papers.shared.experiment import Claim, ExperimentProgress, Outcome, Row, experiment
+from polyfed.papers.shared.claims import Claim, at_most, better, every
+from polyfed.papers.shared.experiment import ExperimentProgress, Measured, Row, experiment
+from polyfed.papers.shared.rows import distinct, ends, where
 from polyfed.papers.shared.style import Curve, Panel
 from polyfed.problem.problem import Problem
 from polyfed.theory import Federated
@@ -54,6 +57,69 @@ FEDERATIONS = (
 )
 
 
+OURS, OWN_STEPSIZE = "PLSGD (16)", "PLSGD (16), its own stepsize"
+
+
+def judge(rows: list[Row]) -> list[Claim]:
+    """Every row of the table up to a factor of ten, and what (16) promises in its window."""
+    made = []
+    for title in distinct(rows, "federation"):
+        mine = where(rows, federation=title)
+        for name in (name for name in distinct(mine, "method") if name != OWN_STEPSIZE):
+            predicted = {row["R"]: row["predicted"] for row in where(mine, method=name) if "predicted" in row}
+            ratios = {R: ends(mine, "distance", method=name, R=R) / value for R, value in predicted.items()}
+            made.append(
+                every(
+                    f"{title}: {name} stays within ten times its row of Table 1.",
+                    {f"10 - ratio, R = {R}": 10 - ratio for R, ratio in ratios.items()},
+                    "measured / predicted " + ", ".join(f"{r.mean():.2g} at R = {R}" for R, r in ratios.items()),
+                )
+            )
+        made += _window_claims(title, mine)
+    return made
+
+
+def _window_claims(title: str, rows: list[Row]) -> list[Claim]:
+    made = []
+    for R in (row["R"] for row in where(rows, method=OURS, in_window=True)):
+        ours, alone = (ends(rows, "distance", method=name, R=R) for name in (OURS, "pure local training"))
+        text = f"{title}: in the window of (16) PLSGD beats pure local training, each with its best stepsize."
+        made.append(better(text, ours, alone, f"R = {R}: {ours.mean():.4g} against {alone.mean():.4g}", lower=True))
+    for row in (row for row in where(rows, method=OWN_STEPSIZE) if "predicted" in row):
+        values, bound = ends(rows, "distance", method=OWN_STEPSIZE), row["predicted"]
+        text = f"{title}: with the stepsize of (16) the distance is under (16)."
+        made.append(at_most(text, values, bound, f"{values.mean():.3g} against {bound:.3g}"))
+    return made
+
+
+def draw(rows: list[Row]) -> Figure:
+    palette = style.colours([*METHODS, OURS])
+    panels = []
+    for title in distinct(rows, "federation"):
+        curves = []
+        for name in palette:
+            known = [row for row in where(rows, federation=title, method=name) if "predicted" in row]
+            rounds = [row["R"] for row in known]
+            means = [float(ends(rows, "distance", federation=title, method=name, R=R).mean()) for R in rounds]
+            curves.append(Curve(f"{name}, measured", rounds, means, palette[name], "-", "o"))
+            predicted = [row["predicted"] for row in known]
+            curves.append(Curve(f"{name}, predicted", rounds, predicted, palette[name], "--"))
+        panels.append(Panel(title, curves, "squared distance"))
+    return style.small_multiples([panels], x_label="rounds R", log_x=True)
+
+
+def tell(rows: list[Row]) -> list[str]:
+    """The table, and what is left along the flattest direction."""
+    told = [_as_table(rows)]
+    for row in (row for row in where(rows, method=OWN_STEPSIZE) if "predicted" in row):
+        left = float(ends(rows, "flat_left", federation=row["federation"], method=OWN_STEPSIZE).mean())
+        told.append(
+            f"{row['federation']}: with the stepsize of (16) {left:.0%} of the squared distance along the flattest "
+            f"direction is left; (16)'s optimisation term is {row['optimization']:.0%} of B^2."
+        )
+    return told
+
+
 @experiment(
     "plsgd/table1",
     paper=f"{PAPER}, Table 1, strongly convex rows.",
@@ -67,58 +133,41 @@ FEDERATIONS = (
         "The table holds up to constants, so a measured value above it is no contradiction. Stepsizes are the best of "
         "a grid in the mean over the seeds; PLSGD has alpha = 1 and beta = sqrt(M), as in (16)."
     ),
+    judge=judge,
+    draw=draw,
+    tell=tell,
 )
-def table1(quick: bool, progress: ExperimentProgress) -> Outcome:
+def table1(quick: bool, progress: ExperimentProgress) -> Measured:
     """Best stepsizes on a grid, for three numbers of rounds."""
     seeds, grid = (5, np.geomspace(0.01, 1, 5)) if quick else (40, np.geomspace(0.003, 1.8, 20))
     federations = FEDERATIONS[:1] if quick else FEDERATIONS
     rows: list[Row] = []
-    for fed in federations:
+    names = [*METHODS, OURS]
+    for place, fed in enumerate(federations):
         problem = noisy_quadratics(np.array([fed.spectrum] * fed.M), fed.optima, fed.noise)
-        for name in [*METHODS, "PLSGD (16)"]:
-            progress(f"{fed.title}: {name}", len(rows), 12 * len(federations))
+        for number, name in enumerate(names):
+            progress(f"{fed.title}: {name}", place * len(names) + number, len(names) * len(federations))
             distances = _best(problem, fed, name, grid, seeds)
             rate = theory.TABLE_1["strongly convex"][name]
             for R, values in zip(fed.rounds, distances, strict=True):
-                c = fed.constants(R)
+                c, facts = fed.constants(R), {"federation": fed.title, "method": name, "R": R}
                 terms = rate(c)
                 rows.append(
-                    {
-                        "federation": fed.title,
-                        "method": name,
-                        "R": R,
+                    facts
+                    | {
                         "optimization": float(terms.optimization),
                         "noise": float(terms.noise),
                         "heterogeneity": float(terms.heterogeneity),
                         "predicted": float(terms.total),
-                        "measured": float(values.mean()),
-                        "interval": float(interval(values)),
-                        "in_window": c.kappa in theory.plsgd_window(c.clients, c.local_steps, R),
+                        "in_window": bool(c.kappa in theory.plsgd_window(c.clients, c.local_steps, R)),
                     }
                 )
-    palette = style.colours([*METHODS, "PLSGD (16)"])
-    panels = [
-        Panel(
-            fed.title,
-            [
-                Curve(f"{name}, {what}", [r["R"] for r in mine], [r[what] for r in mine], palette[name], line, marker)
-                for name in palette
-                for what, line, marker in (("measured", "-", "o"), ("predicted", "--", ""))
-                if (mine := [r for r in rows if r["federation"] == fed.title and r["method"] == name])
-            ],
-            "squared distance",
-        )
-        for fed in federations
-    ]
-    claims = [
-        claim for fed in federations for claim in _table_claims([r for r in rows if r["federation"] == fed.title])
-    ]
-    claims += [_window_claim(fed, seeds) for fed in federations if fed.window_rounds is not None]
-    return Outcome(
+                rows += [{**facts, "seed": seed, "distance": float(value)} for seed, value in enumerate(values)]
+        if fed.window_rounds is not None:
+            rows += _window_rows(problem, fed, fed.window_rounds, seeds)
+    return Measured(
         rows,
-        claims,
-        style.small_multiples([panels], x_label="rounds R", log_x=True),
-        settings={
+        {
             "seeds": seeds,
             "stepsizes": f"{len(grid)} from {grid[0]:g} to {grid[-1]:g}",
             **{
@@ -127,15 +176,33 @@ def table1(quick: bool, progress: ExperimentProgress) -> Outcome:
                 for fed in federations
             },
         },
-        notes=[_as_table(rows)],
     )
+
+
+def _window_rows(problem: Problem, fed: QuadraticFederation, R: int, seeds: int) -> list[Row]:
+    """(16) with its own stepsize: the distance, and what is left of it along the flattest direction."""
+    c = fed.constants(R)
+    lr, beta = float(theory.plsgd_window_stepsize(c)), float(np.sqrt(fed.M))
+    runs = Seeds(problem, algorithms.PLSGD(lr=lr, alpha=1.0, beta=beta, local_steps=fed.K, **ONE_ROW))
+    errors = runs.models(range(seeds), [R])[:, 0] - fed.optima
+    flat = int(np.argmin(fed.spectrum))
+    left = np.mean(errors[..., flat] ** 2, axis=1) / np.mean(fed.optima[:, flat] ** 2)
+    facts = {"federation": fed.title, "method": OWN_STEPSIZE, "R": R}
+    term = float(np.exp(-fed.K * R / (2 * c.kappa)))
+    return [
+        facts | {"predicted": float(theory.plsgd_window_bound(c)), "optimization": term},
+        *(
+            facts | {"seed": seed, "distance": float(np.mean(np.sum(error**2, axis=1))), "flat_left": float(share)}
+            for seed, (error, share) in enumerate(zip(errors, left, strict=True))
+        ),
+    ]
 
 
 def _best(problem: Problem, fed: QuadraticFederation, name: str, grid: np.ndarray, seeds: int) -> list[np.ndarray]:
     """For each number of rounds, the distances of all seeds at the stepsize with the least mean."""
     distances = []
     for lr in grid:
-        if name == "PLSGD (16)":
+        if name == OURS:
             method: Algorithm = algorithms.PLSGD(
                 lr=float(lr) / 2, alpha=1.0, beta=float(np.sqrt(fed.M)), local_steps=fed.K, **ONE_ROW
             )
@@ -147,63 +214,19 @@ def _best(problem: Problem, fed: QuadraticFederation, name: str, grid: np.ndarra
     return [distances[int(np.argmin(means[:, i]))][:, i] for i in range(len(fed.rounds))]
 
 
-def _table_claims(rows: list[Row]) -> list[Claim]:
-    title, made = rows[0]["federation"], []
-    for name in dict.fromkeys(row["method"] for row in rows):
-        ratios = [row["measured"] / row["predicted"] for row in rows if row["method"] == name]
-        made.append(
-            Claim(
-                f"{title}: {name} stays within ten times its row of Table 1.",
-                "measured / predicted " + ", ".join(f"{ratio:.2g} at R = {row['R']}" for ratio, row in zip(
-                    ratios, [row for row in rows if row["method"] == name], strict=True)),
-                max(ratios) <= 10,
-            )
-        )  # fmt: skip
-    inside = [row for row in rows if row["in_window"] and row["method"] == "PLSGD (16)"]
-    for row in inside:
-        local = next(r for r in rows if r["R"] == row["R"] and r["method"] == "pure local training")
-        made.append(
-            Claim(
-                f"{title}: in the window of (16) PLSGD beats pure local training, each with its best stepsize.",
-                f"R = {row['R']}: {row['measured']:.4g} +- {row['interval']:.1g} against {local['measured']:.4g} +- "
-                f"{local['interval']:.1g}",
-                row["measured"] + row["interval"] < local["measured"] - local["interval"],
-            )
-        )
-    return made
-
-
-def _window_claim(fed: QuadraticFederation, seeds: int) -> Claim:
-    """(16) with its own stepsize: what is left of the distance along the flattest direction."""
-    R = fed.window_rounds
-    assert R is not None
-    c = fed.constants(R)
-    lr, beta = float(theory.plsgd_window_stepsize(c)), float(np.sqrt(fed.M))
-    problem = noisy_quadratics(np.array([fed.spectrum] * fed.M), fed.optima, fed.noise)
-    runs = Seeds(problem, algorithms.PLSGD(lr=lr, alpha=1.0, beta=beta, local_steps=fed.K, **ONE_ROW))
-    errors = runs.models(range(seeds), [R])[:, 0] - fed.optima
-    flat = int(np.argmin(fed.spectrum))
-    left = float(np.mean(errors[..., flat] ** 2) / np.mean(fed.optima[:, flat] ** 2))
-    distance, bound = float(np.mean(np.sum(errors**2, axis=2))), float(theory.plsgd_window_bound(c))
-    return Claim(
-        f"{fed.title}: with the stepsize of (16) the distance is under (16), and along the flattest direction most of "
-        "it is still there.",
-        f"{distance:.3g} against {bound:.3g}; {100 * left:.0f}% of the squared distance along it is left, where (16)'s "
-        f"optimisation term is {100 * np.exp(-fed.K * R / (2 * c.kappa)):.0f}% of B^2",
-        distance <= bound and left > 0.5,
-    )
-
-
 def _as_table(rows: list[Row]) -> str:
     head = ("federation", "method", "R", "optimisation", "noise", "heterogeneity", "predicted", "measured")
-    lines = [
-        (
-            row["federation"],
-            row["method"] + ("" if row["method"] != "PLSGD (16)" or row["in_window"] else ", outside its window"),
-            str(row["R"]),
-            *(f"{row[name]:.3g}" for name in ("optimization", "noise", "heterogeneity", "predicted")),
-            f"{row['measured']:.3g} ± {row['interval']:.1g}",
+    lines = []
+    for row in (row for row in rows if "heterogeneity" in row):
+        values = ends(rows, "distance", **{key: row[key] for key in ("federation", "method", "R")})
+        outside = row["method"] == OURS and not row["in_window"]
+        lines.append(
+            (
+                row["federation"],
+                row["method"] + (", outside its window" if outside else ""),
+                str(row["R"]),
+                *(f"{row[name]:.3g}" for name in ("optimization", "noise", "heterogeneity", "predicted")),
+                f"{values.mean():.3g} ± {interval(values):.1g}",
+            )
         )
-        for row in rows
-    ]
     return "\n".join("| " + " | ".join(cells) + " |" for cells in (head, ("---",) * len(head), *lines))

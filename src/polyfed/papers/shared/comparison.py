@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from polyfed.papers.shared import held_out, style, tuned
-from polyfed.papers.shared.experiment import Claim, ExperimentProgress
-from polyfed.papers.shared.held_out import HeldOutCurve, against, final, mean_curve
+from polyfed.papers.shared import claims, held_out, style, tuned
+from polyfed.papers.shared.claims import Claim, better, every
+from polyfed.papers.shared.experiment import ExperimentProgress, Row
+from polyfed.papers.shared.held_out import HeldOutCurve, against, plus_minus
+from polyfed.papers.shared.rows import distinct, ends, mean_curve
 from polyfed.papers.shared.tuned import Choice, Entry, Setting
 
 METRICS = {"train_loss": "training loss", "test_accuracy": "test accuracy"}
@@ -26,42 +28,76 @@ class Comparison:
     curves: Mapping[Cell, list[HeldOutCurve]]
 
     @property
-    def columns(self) -> list[str]:
-        return list(dict.fromkeys(column for column, _ in self.curves))
+    def rows(self) -> list[Row]:
+        """The judged models' curves in long form, a row per point; the mean share of own models with the last."""
+        return [
+            {"column": column, "label": label, "seed": seed, "round": row["round"]}
+            | {k.removeprefix(f"{judged}_"): v for k, v in row.items() if k.startswith(judged)}
+            | _share(curve, row)
+            for (column, label), curves in self.curves.items()
+            for judged in (self.entries[label].judged,)
+            for seed, curve in enumerate(curves)
+            for row in curve.rows
+        ]
+
+
+def _share(curve: HeldOutCurve, row: Row) -> Row:
+    if curve.own_share is None or row is not curve.rows[-1]:
+        return {}
+    return {"share": float(np.mean(curve.own_share))}
+
+
+class Compared:
+    """A comparison's rows, judged and drawn."""
+
+    def __init__(self, rows: list[Row]) -> None:
+        self.rows = rows
+        self.columns: list[str] = distinct(rows, "column")
+        self.labels: list[str] = distinct(rows, "label")
 
     def ends(self, column: str, label: str, metric: str = "test_accuracy") -> np.ndarray:
         """The last value of a method's judged model, one for each seed."""
-        return final(self.curves[column, label], f"{self.entries[label].judged}_{metric}")
+        return ends(self.rows, metric, column=column, label=label)
 
     def mean(self, column: str, label: str, metric: str = "test_accuracy") -> float:
         return float(np.mean(self.ends(column, label, metric)))
 
-    def best(self, column: str, start: str, metric: str = "test_accuracy") -> str:
-        """Of the methods whose labels begin with `start`, the one with the highest mean."""
-        labels = [label for label in self.entries if label.startswith(start)]
-        return max(labels, key=lambda label: self.mean(column, label, metric))
+    def best(self, column: str, start: str) -> str:
+        """Of the methods whose labels begin so, the one with the highest mean on validation rows."""
+        labels = [label for label in self.labels if label.startswith(start)]
+        return max(labels, key=lambda label: self.mean(column, label, "validation_accuracy"))
 
     def share(self, column: str, label: str) -> np.ndarray:
         """The mean weight of the clients' own models at the end, one for each seed."""
-        return np.array([np.mean(c.own_share) for c in self.curves[column, label] if c.own_share is not None])
+        return self.ends(column, label, "share")
+
+    def words(self, column: str, labels: Sequence[str], metric: str = "test_accuracy") -> str:
+        """The ends of several methods, for people."""
+        percent = metric.endswith("accuracy")
+        return ", ".join(f"{plus_minus(self.ends(column, label, metric), percent)} ({label})" for label in labels)
 
     def beats(self, column: str, first: str, second: str, metric: str = "test_accuracy", say: str = "") -> Claim:
         """The claim that one method ends better than another."""
         percent = metric.endswith("accuracy")
         ours, theirs = self.ends(column, first, metric), self.ends(column, second, metric)
-        gap = (np.mean(ours) - np.mean(theirs)) * (1 if percent else -1)
         what = "is more accurate" if percent else "has a lower training loss"
         where = f"{column}: " if column else ""
         text = say or f"{where}{first} {what} than {second}."
-        return Claim(text, against(ours, theirs, percent), bool(gap > 0))
+        unit = claims.POINTS if percent else claims.PLAIN
+        return better(text, ours, theirs, against(ours, theirs, percent), unit, lower=not percent)
+
+    def beats_all(self, column: str, first: str, others: Sequence[str], text: str) -> Claim:
+        """The claim that a method ends more accurate than each of several."""
+        differences = {other: self.ends(column, first) - self.ends(column, other) for other in others}
+        return every(text, differences, self.words(column, [first, *others]), claims.POINTS)
 
     def lines(self, column: str, metric: str) -> list[style.Curve]:
         """A line per method: one colour per family, its global model dashed."""
-        families = style.colours(list(dict.fromkeys(map(_family, self.entries))))
+        families = style.colours(list(dict.fromkeys(map(_family, self.labels))))
         curves = []
-        for label, entry in self.entries.items():
-            x, y = mean_curve(self.curves[column, label], f"{entry.judged}_{metric}")
-            line = style.BASELINE if entry.judged == "global" else style.METHOD
+        for label in self.labels:
+            x, y = mean_curve(self.rows, metric, column=column, label=label)
+            line = style.BASELINE if label.endswith("global") else style.METHOD
             curves.append(style.Curve(label, x[1:], y[1:], families[_family(label)], line))
         return curves
 
@@ -70,18 +106,6 @@ class Comparison:
         return [
             [style.Panel(column, self.lines(column, metric), title) for column in self.columns]
             for metric, title in METRICS.items()
-        ]
-
-    @property
-    def rows(self) -> list[dict[str, object]]:
-        """The judged models' curves in long form, a row per point."""
-        return [
-            {"column": column, "label": label, "seed": seed, "round": row["round"]}
-            | {k.removeprefix(f"{judged}_"): v for k, v in row.items() if k.startswith(judged)}
-            for (column, label), curves in self.curves.items()
-            for judged in (self.entries[label].judged,)
-            for seed, curve in enumerate(curves)
-            for row in curve.rows
         ]
 
 

@@ -18,7 +18,7 @@ from polyfed.papers.shared.run_cache import RunCache
 from polyfed.problem.problem import Problem
 
 DATASETS = ("mushrooms", "a6a", "w7a", "w8a", "ijcnn1.num12")
-TITLES = {"w7a": "w7a (for w6a)", "w8a": "w8a (for w6a)", "ijcnn1.num12": "ijcnn1 (12 of 22 columns)"}
+TITLES: dict[str, str] = {"w7a": "w7a (for w6a)", "w8a": "w8a (for w6a)", "ijcnn1.num12": "ijcnn1 (12 of 22 columns)"}
 DATA = (
     "LIBSVM mushrooms, a6a, w7a, w8a, and ijcnn1 without its ten binary columns; contiguous blocks of rows in file "
     "order, one per client; no rows are held out."
@@ -37,7 +37,8 @@ WITHOUT_RIDGE = (
     "mixture either (every client fits its rows), f* is taken as 0. Every k runs for the same number of rounds; for "
     "k = 1 they are too few to reach the level that is compared, though it may be ahead in bits where it stops."
 )
-COLUMNS = ("round", "iterations", "gap", "grad_norm2", "distance")
+COLUMNS = ("round", "gap", "distance")
+FACTS = ("dataset", "clients", "method", "alpha", "k")
 
 
 @dataclass(frozen=True)
@@ -143,8 +144,33 @@ def spaced(dimension: int, count: int = 7) -> list[int]:
     return sorted({int(k) for k in np.linspace(1, dimension, count).round()})
 
 
-def column(rows: Sequence[Row], name: str) -> np.ndarray:
-    return np.array([row[name] for row in rows], float)
+def summary(run: ConvexRun, rows: Sequence[Row], level: float, relative: bool = False) -> Row:
+    """What claims are judged by: a run's start and end, and its cost to a level (or to a share of its start).
+
+    A cost is missing where the level was not reached; `rounds_run` and `bits_run` are then what it exceeds.
+    """
+    goal = level * rows[0]["gap"] if relative else level
+    costs = {f"{cost}_to": cost_to_reach(rows, goal, name) for cost, name in (("rounds", "round"), ("bits", "bits"))}
+    return (
+        {key: rows[0][key] for key in FACTS if key in rows[0]}
+        | {"seed": run.seed, "level": level, "start": rows[0]["gap"], "end": rows[-1]["gap"]}
+        | {"rounds_run": rows[-1]["round"], "bits_run": rows[-1]["bits"]}
+        | {key: value for key, value in costs.items() if value is not None}
+    )
+
+
+def filled(runs: Sequence[Row], cost: str) -> np.ndarray:
+    """The cost of every summed-up run; where a level was not reached, what was spent by then."""
+    return np.array([run.get(f"{cost}_to", run[f"{cost}_run"]) for run in runs], float)
+
+
+def thinned(rows: Sequence[Row], points: int = 100) -> list[Row]:
+    """A curve for drawing: so many of its points, to six digits."""
+    places = np.unique(np.linspace(0, len(rows) - 1, points).round().astype(int))
+    return [
+        {key: float(f"{value:.6g}") if isinstance(value, float) else value for key, value in rows[place].items()}
+        for place in places
+    ]
 
 
 def cost_to_reach(rows: Sequence[Row], level: float, cost: str = "round") -> float | None:
@@ -152,6 +178,8 @@ def cost_to_reach(rows: Sequence[Row], level: float, cost: str = "round") -> flo
     return next((row[cost] for row in rows if row["gap"] <= level), None)
 
 
-def cost_words(cost: float | None) -> str:
+def cost_words(cost: float | None, unit: float = 1.0) -> str:
     """A cost for people, "not reached" for none."""
-    return "not reached" if cost is None else f"{cost:,.0f}"
+    if cost is None:
+        return "not reached"
+    return f"{cost:,.0f}" if unit == 1.0 else f"{cost / unit:.3g}"

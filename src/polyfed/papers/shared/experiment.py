@@ -1,10 +1,12 @@
-"""A reproduced figure: what it is, what running it gives, and which of the paper's claims it confirms."""
+"""A reproduced figure: what it is, how its rows are measured, and how they are judged and drawn."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+from polyfed.papers.shared.claims import Claim
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -15,39 +17,38 @@ ExperimentProgress = Callable[[str, int, int], None]
 """Called as an experiment goes: what is running, how many of its runs are done, of how many."""
 
 
-@dataclass(frozen=True)
-class Claim:
-    """A sentence of the paper that a number can refute."""
+@dataclass
+class Measured:
+    """What running an experiment gives."""
 
-    text: str
-    measured: str
-    """The number, in a sentence or a phrase."""
-    passed: bool
+    rows: list[Row]
+    """The figure's data in long form, with every seed: claims and pictures are made of them alone."""
+    settings: dict[str, object] = field(default_factory=dict)
+    """The hyper-parameters that were used."""
+    notes: list[str] = field(default_factory=list)
+    """What the rows do not say, such as how hyper-parameters were chosen."""
 
 
 @dataclass
 class Outcome:
-    """What an experiment gave."""
+    """What is shown of an experiment."""
 
-    rows: list[Row]
-    """The figure's data in long form, a row per point."""
+    measured: Measured
     claims: list[Claim]
-    figure: Figure | list[Figure]
-    settings: dict[str, object] = field(default_factory=dict)
-    """The hyper-parameters that were used."""
-    notes: list[str] = field(default_factory=list)
-
-    @property
-    def figures(self) -> list[Figure]:
-        return self.figure if isinstance(self.figure, list) else [self.figure]
-
-    @property
-    def passed(self) -> bool:
-        return all(claim.passed for claim in self.claims)
+    figures: list[Figure]
+    tables: list[str] = field(default_factory=list)
+    """The rows as tables and sentences of the page."""
 
 
-Procedure = Callable[[bool, ExperimentProgress], Outcome]
+Procedure = Callable[[bool, ExperimentProgress], Measured]
 """`procedure(quick, progress)`: a quick run is small enough for a test, and checks what it can."""
+Judge = Callable[[list[Row]], list[Claim]]
+Draw = Callable[[list[Row]], "Figure | list[Figure]"]
+Tell = Callable[[list[Row]], list[str]]
+
+
+def _nothing(rows: list[Row]) -> list[str]:
+    return []
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,15 @@ class Experiment:
     differences: str
     """What here is not as in the paper."""
     run: Procedure
+    judge: Judge
+    draw: Draw
+    tell: Tell = _nothing
+
+    def outcome(self, measured: Measured) -> Outcome:
+        """The claims, the figures and the tables of rows that were just measured, or stored."""
+        drawn = self.draw(measured.rows)
+        figures = drawn if isinstance(drawn, list) else [drawn]
+        return Outcome(measured, self.judge(measured.rows), figures, self.tell(measured.rows))
 
 
 EXPERIMENTS: dict[str, Experiment] = {}
@@ -70,12 +80,21 @@ EXPERIMENTS: dict[str, Experiment] = {}
 
 
 def experiment(
-    name: str, *, paper: str, title: str, caption: str, data: str, differences: str
+    name: str,
+    *,
+    paper: str,
+    title: str,
+    caption: str,
+    data: str,
+    differences: str,
+    judge: Judge,
+    draw: Draw,
+    tell: Tell = _nothing,
 ) -> Callable[[Procedure], Experiment]:
-    """Register a function `run(quick, progress) -> Outcome` as the experiment `name`."""
+    """Register a function `run(quick, progress) -> Measured` as the experiment `name`."""
 
     def register(run: Procedure) -> Experiment:
-        EXPERIMENTS[name] = Experiment(name, paper, title, caption, data, differences, run)
+        EXPERIMENTS[name] = Experiment(name, paper, title, caption, data, differences, run, judge, draw, tell)
         return EXPERIMENTS[name]
 
     return register

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
@@ -13,51 +15,95 @@ import matplotlib
 
 from polyfed.core.files import write_csv, write_text
 from polyfed.core.startup import start
-from polyfed.papers.shared.experiment import Claim, Experiment, Outcome
+from polyfed.papers.shared.claims import Claim, counts
+from polyfed.papers.shared.experiment import Experiment, Measured, Outcome
+from polyfed.papers.shared.rows import read_rows
+
+DATA, RECORD, PAGE = "data.csv", "claims.json", "README.md"
+HEADINGS = ("Paper", "What was run", "Data", "Hardware", "Hyper-parameters", "Result", "Differences")
+"""The sections that a reproduction writes."""
 
 
-def write(outcome: Outcome, experiment: Experiment, folder: str | Path, quick: bool) -> list[Path]:
+def write(outcome: Outcome, experiment: Experiment, folder: str | Path, quick: bool, machine: str = "") -> list[Path]:
     """Write figure.svg, figure.png, data.csv, claims.json and README.md; the same outcome gives the same bytes.
 
-    A second figure is figure-2.svg, and so on.
+    A second figure is figure-2.svg, and so on. Sections that were added to a page by hand, such as Notes, stay.
+    `machine`: where the rows were measured, if not here.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
+    machine = machine or hardware()
     written = _draw(outcome, experiment, folder)
-    keys = list(dict.fromkeys(key for row in outcome.rows for key in row))
-    write_csv(folder / "data.csv", [{key: row.get(key, "") for key in keys} for row in outcome.rows])
-    write_text(folder / "claims.json", json.dumps(claims_record(outcome, experiment, quick), indent=1) + "\n")
-    write_text(folder / "README.md", page(outcome, experiment, quick, [p.name for p in written if p.suffix == ".svg"]))
-    return [*written, *(folder / name for name in ("data.csv", "claims.json", "README.md"))]
+    rows = outcome.measured.rows
+    keys = list(dict.fromkeys(key for row in rows for key in row))
+    write_csv(folder / DATA, [{key: row.get(key, "") for key in keys} for row in rows])
+    write_text(folder / RECORD, json.dumps(claims_record(outcome, experiment, quick, machine), indent=1) + "\n")
+    images = [path.name for path in written if path.suffix == ".png"]
+    text = page(outcome, experiment, quick, images, machine, added_sections(folder / PAGE))
+    write_text(folder / PAGE, text)
+    return [*written, *(folder / name for name in (DATA, RECORD, PAGE))]
 
 
-def claims_record(outcome: Outcome, experiment: Experiment, quick: bool) -> dict[str, object]:
+def stored(experiment: Experiment, folder: str | Path) -> tuple[Measured, bool, str]:
+    """What a folder holds of an experiment: its rows with settings and notes, whether it was quick, and the machine."""
+    folder = Path(folder)
+    rows = read_rows(folder / DATA)
+    record = json.loads((folder / RECORD).read_text())
+    measured = Measured(rows, record["settings"], record["notes"])
+    return measured, record["quick"], record["hardware"]
+
+
+def claims_record(outcome: Outcome, experiment: Experiment, quick: bool, machine: str) -> dict[str, object]:
     return {
         "experiment": experiment.name,
         "quick": quick,
-        "passed": bool(outcome.passed),
-        "claims": [{"text": c.text, "measured": c.measured, "passed": bool(c.passed)} for c in outcome.claims],
-        "settings": outcome.settings,
+        "hardware": machine,
+        "verdicts": counts(outcome.claims),
+        "claims": [claim.record for claim in outcome.claims],
+        "settings": outcome.measured.settings,
+        "notes": outcome.measured.notes,
     }
 
 
-def page(outcome: Outcome, experiment: Experiment, quick: bool, images: list[str]) -> str:
-    """The docs page: Paper, What was run, Data, Hardware, Hyper-parameters, Result, Differences."""
+def page(
+    outcome: Outcome, experiment: Experiment, quick: bool, images: list[str], machine: str, added: Mapping[str, str]
+) -> str:
+    """The docs page: Paper, What was run, Data, Hardware, Hyper-parameters, Result, Differences, and what was added."""
     command = f"polyfed reproduce {experiment.name}{' --quick' if quick else ''}"
     what = "A quick version: fewer rounds, less data." if quick else "The whole experiment."
     pictures = "\n\n".join(f"![{experiment.caption}]({image})" for image in images)
-    settings = "\n".join(f"| {name} | {_in_table(value)} |" for name, value in outcome.settings.items())
+    settings = "\n".join(f"| {name} | {_in_table(value)} |" for name, value in outcome.measured.settings.items())
+    result = [pictures, experiment.caption, claims_table(outcome.claims), *outcome.tables, *outcome.measured.notes]
     sections = {
         "Paper": experiment.paper,
         "What was run": f"{experiment.title}. {what}\n\n```\n{command}\n```",
         "Data": experiment.data,
-        "Hardware": hardware(),
+        "Hardware": machine,
         "Hyper-parameters": f"| name | value |\n| --- | --- |\n{settings}" if settings else "None.",
-        "Result": "\n\n".join([pictures, experiment.caption, _claims_table(outcome.claims), *outcome.notes]),
+        "Result": "\n\n".join(result),
         "Differences": experiment.differences or "None.",
+        **added,
     }
     body = "\n\n".join(f"## {heading}\n\n{text}" for heading, text in sections.items())
     return f"# {experiment.name}: {experiment.title}\n\n{body}\n"
+
+
+def added_sections(file: Path) -> dict[str, str]:
+    """The sections of a page that no reproduction writes."""
+    if not file.exists():
+        return {}
+    parts = re.split(r"^## (.+)\n", file.read_text(), flags=re.M)[1:]
+    sections = dict(zip(parts[::2], parts[1::2], strict=True))
+    return {heading: text.strip() for heading, text in sections.items() if heading not in HEADINGS}
+
+
+def claims_table(claims: list[Claim]) -> str:
+    """A line per claim: what was measured, what decides, and the verdict."""
+    if not claims:
+        return "No claim is checked here."
+    marks = {"holds": "holds", "does not hold": "**does not hold**", "undecided": "*undecided*"}
+    rows = [f"| {_cell(c.text)} | {_cell(c.measured)} | {_cell(c.basis)} | {marks[c.verdict]} |" for c in claims]
+    return "\n".join(["| claim | measured | difference [95% interval] | verdict |", "| --- | --- | --- | --- |", *rows])
 
 
 @cache
@@ -74,13 +120,6 @@ def hardware() -> str:
         f"{processor}, {os.cpu_count()} cores, {platform.system()}; JAX {jax.__version__} on {', '.join(devices)} "
         f"({len(jax.devices())} devices), Python {platform.python_version()}."
     )
-
-
-def _claims_table(claims: list[Claim]) -> str:
-    if not claims:
-        return "No claim is checked here."
-    rows = [f"| {_cell(c.text)} | {_cell(c.measured)} | {'pass' if c.passed else '**fail**'} |" for c in claims]
-    return "\n".join(["| claim | measured | |", "| --- | --- | --- |", *rows])
 
 
 def _draw(outcome: Outcome, experiment: Experiment, folder: Path) -> list[Path]:

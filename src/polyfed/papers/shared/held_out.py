@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -92,17 +92,6 @@ def trace_all(runs: Iterable[HeldOutRun], progress: ExperimentProgress) -> dict[
         curves[run] = trace(run)
     progress("done", len(runs), len(runs))
     return curves
-
-
-def mean_curve(curves: Sequence[HeldOutCurve], name: str) -> tuple[np.ndarray, np.ndarray]:
-    """(rounds, mean over seeds) of a column."""
-    rounds = np.array([row["round"] for row in curves[0].rows], float)
-    return rounds, np.mean([[row[name] for row in curve.rows] for curve in curves], axis=0)
-
-
-def final(curves: Sequence[HeldOutCurve], name: str) -> np.ndarray:
-    """The last value of a column, one for each seed."""
-    return np.array([curve.rows[-1][name] for curve in curves])
 
 
 def plus_minus(values: np.ndarray, percent: bool = False) -> str:

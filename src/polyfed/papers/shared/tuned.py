@@ -7,6 +7,7 @@ import math
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -102,7 +103,7 @@ class Choice:
         return ", ".join(words)
 
 
-_scores_of_runs: RunCache[list[float]] = RunCache(list, list)
+_scores_of_runs: RunCache[list[list[float]]] = RunCache(list, list)
 
 
 def choose(
@@ -126,6 +127,8 @@ def choose(
         progress=lambda label, done, count, best: progress(f"tuning {label} {best}", int(done), count),
         folder=work_folder(("tuning", setting, tuple(entries.items()), budget)),
         resume=True,
+        by="accuracy",
+        metric="accuracy",
     )
     choices = {}
     for label, entry in entries.items():
@@ -189,29 +192,37 @@ def _localized(setting: Setting, entry: Entry, budget: int, progress: Experiment
     names, values = [name for name, _ in entry.space], [tried for _, tried in entry.space]
     candidates = [dict(zip(names, chosen, strict=True)) for chosen in itertools.product(*values)]
     assert len(candidates) == budget, f"{len(candidates)} candidates, expected {budget}"
-    choices: list[Choice] = []
+    choices: list[tuple[_Reached, Choice]] = []
     untuned, published = _untuned(setting, entry), None
     for done, chosen in enumerate(candidates):
         progress(f"tuning localized {entry.method}", done, budget)
         options = _with(entry, chosen)
         scores = _scores(setting, entry, options, tuple(sorted({*setting.rates, untuned.lr})))
         choices += [
-            Choice(entry, options, setting.finetune(rate), scores[rate], rates=setting.rates)
+            (scores[rate], Choice(entry, options, setting.finetune(rate), scores[rate].accuracy, rates=setting.rates))
             for rate in setting.rates
-            if math.isfinite(scores[rate])
+            if math.isfinite(scores[rate].accuracy)
         ]
         if _published(chosen, entry):
-            published = scores[untuned.lr]
-    return replace(max(choices, key=lambda choice: choice.score or 0.0), published_score=published)
+            published = scores[untuned.lr].accuracy
+    best = max(choices, key=lambda choice: (choice[0].accuracy, -choice[0].loss))[1]
+    return replace(best, published_score=published)
 
 
-def _scores(setting: Setting, entry: Entry, options: Options, rates: tuple[float, ...]) -> dict[float, float]:
-    """The validation accuracy of the fine-tuned model by the stepsize of fine-tuning; nan where it diverges."""
+class _Reached(NamedTuple):
+    """The mean validation accuracy and loss of fine-tuned models; nan where they diverge."""
+
+    accuracy: float
+    loss: float
+
+
+def _scores(setting: Setting, entry: Entry, options: Options, rates: tuple[float, ...]) -> dict[float, _Reached]:
+    """What the fine-tuned model reaches on validation rows, by the stepsize of fine-tuning."""
     scores = _scores_of_runs.of((setting, entry, options, rates), lambda run: _score(*run))
-    return dict(zip(rates, scores, strict=True))
+    return {rate: _Reached(*pair) for rate, pair in zip(rates, scores, strict=True)}
 
 
-def _score(setting: Setting, entry: Entry, options: Options, rates: tuple[float, ...]) -> list[float]:
+def _score(setting: Setting, entry: Entry, options: Options, rates: tuple[float, ...]) -> list[list[float]]:
     problem = setting.problem()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -223,12 +234,13 @@ def _score(setting: Setting, entry: Entry, options: Options, rates: tuple[float,
             eval_every=setting.rounds,
         )
     if trained.diverged is not None:
-        return [math.nan] * len(rates)
+        return [[math.nan, math.nan]] * len(rates)
     scores = []
     for rate in rates:
         measured = trained.simulation.measure(setting.finetune(rate))["finetuned"]["validation"]
-        sound = np.isfinite(np.nanmean(measured["loss"]))
-        scores.append(float(np.nanmean(measured[problem.loss.metric_name])) if sound else math.nan)
+        loss = float(np.nanmean(measured["loss"]))
+        accuracy = float(np.nanmean(measured[problem.loss.metric_name])) if np.isfinite(loss) else math.nan
+        scores.append([accuracy, loss])
     return scores
 
 
