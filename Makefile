@@ -4,6 +4,8 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Where Python is told to keep no bytecode, each of the dozens of processes that tests start compiles polyfed anew (2 s).
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-rest test-all test-deploy lint format scale docs bench torch fedjax pfl flower browser clean
@@ -23,7 +25,8 @@ $(READY): pyproject.toml constraints.txt
 demo: $(READY) ## compare methods on embedded data; ends with a table and a report page
 	$(BIN)/polyfed demo
 
-PYTEST := $(BIN)/python -m pytest -n 2 --dist loadgroup
+# A file's tests run in one worker: there they find its fixtures, and the programs that the first of them traced.
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile
 
 test: $(READY) ## run the tests that a contributor needs, in minutes: units, and one method of each shape
 	$(PYTEST) -m 'not full and not deploy'

@@ -100,12 +100,14 @@ def rewrite(page: Path, check: bool) -> Iterator[str]:
 
 def generated(name: str, up: str) -> str:
     """The part called `run`, `privacy`, `tune`, `algorithms`, `reproductions`, `compute.NAME`,
-    `scale.NAME` or `algorithm.NAME`.
+    `scale.NAME`, `coverage.NAME` or `algorithm.NAME`.
     """
     if name.startswith("compute."):
         return compute(ROOT / "benchmarks" / "results" / f"{name.replace('.', '-')}.json")
     if name.startswith("scale."):
         return scale(json.loads((DOCS / "scale.json").read_text()), name.removeprefix("scale."))
+    if name.startswith("coverage."):
+        return coverage(json.loads((DOCS / "coverage.json").read_text()), name.removeprefix("coverage."))
     if name == "reproductions":
         return reproductions()
     if name == "run":
@@ -170,6 +172,25 @@ def scale(found: dict[str, Any], part: str) -> str:
     return table(("store", "states, GiB", "peak memory, GiB", "seconds of the round"), rows)
 
 
+def coverage(record: dict[str, Any], part: str) -> str:
+    """What `benchmarks/coverage.py` recorded: the first law in full, or how often the intervals of all laws hold."""
+    if part == "first":
+        first = record["chosen"][0]["law"]
+        methods = list(record["chosen"][0]["covered"])
+        cases = [case for case in record["chosen"] if case["law"] == first]
+        cells = [
+            [f"{100 * case['covered'][method]:.1f}% ({case['width'][method]:.3f})" for method in methods]
+            for case in cases
+        ]
+        rows = [(f"{case['rows']:,}", case["metric"], *own) for case, own in zip(cases, cells, strict=True)]
+        return table(("rows", "metric", *methods), rows)
+    by_law: dict[tuple[str, str], list[str]] = {}
+    for case in record[part]:
+        by_law.setdefault((case["law"], f"{case['rows']:,}"), []).append(f"{100 * case['covered']['polyfed']:.1f}%")
+    heads = [case["metric"] for case in record[part][:3]]
+    return table(("law", "rows", *heads), [(*law, *cells) for law, cells in by_law.items()])
+
+
 def compute(file: Path) -> str:
     """What `benchmarks/compute.py` recorded of float32 and bfloat16 on a machine."""
     if not file.exists():
@@ -207,16 +228,19 @@ def two_digits(number: float) -> str:
 
 
 def reproductions() -> str:
-    """A row per reproduced figure: how many of its claims hold."""
-    rows = []
+    """A row per reproduced figure: how many of its claims hold, do not hold, or are undecided."""
+    verdicts = ("holds", "does not hold", "undecided")
+    rows, sums = [], dict.fromkeys(verdicts, 0)
     for file in sorted((DOCS / "reproductions").rglob("claims.json"), key=lambda f: [*map(len, f.parts), *f.parts]):
         record = json.loads(file.read_text())
         page = file.with_name("README.md")
         title = page.read_text().splitlines()[0].removeprefix("# ").partition(": ")[2]
-        held = sum(claim["passed"] for claim in record["claims"])
+        held = [sum(claim["verdict"] == verdict for claim in record["claims"]) for verdict in verdicts]
+        sums = {verdict: sums[verdict] + count for verdict, count in zip(verdicts, held, strict=True)}
         link = page.relative_to(DOCS / "reproductions").as_posix()
-        rows.append((f"[{record['experiment']}]({link})", title, f"{held} of {len(record['claims'])}"))
-    return table(("figure", "what it shows", "claims that hold"), rows)
+        rows.append((f"[{record['experiment']}]({link})", title, *map(str, held)))
+    rows.append(("all", "", *map(str, sums.values())))
+    return table(("figure", "what it shows", "hold", "do not hold", "undecided"), rows)
 
 
 def fields_table(cls: type, title: str, up: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import os
 import signal
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,6 +18,7 @@ import polyfed as pf
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a shell's background; commands of tests would inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)
 jax.config.update("jax_num_cpu_devices", 2)
+gc.set_threshold(100_000, 50, 100)  # tracing makes objects by the million: looking for cycles took a tenth of the time
 with pytest.MonkeyPatch.context() as patch:
     # Most of the time goes into compilation, and these shorten it. XLA reads its flags once; commands that tests start
     # have the usual ones.
@@ -35,9 +37,9 @@ SMALL: dict[str, Any] = {
     "inner_lr": 0.05,
 }
 """Hyper-parameters of little local work; a method takes those that it has."""
-KINDS = ("apfl", "diana", "fedavg", "fedbc", "pfedme", "plsgd", "scafflix", "scaffold")
-"""One method of each shape: with a state and without, prepared, compressed, absorbing, with a state at the server.
-`make test` runs the tests over all methods for these alone."""
+KINDS = ("apfl", "diana", "fedavg", "fedbc", "scafflix", "scaffold")
+"""One method of each shape: with a state of its own share, compressed, without a state, refining, absorbing, and with a
+state at the server but nothing to prepare. `make test` runs the tests over all methods for these alone."""
 
 
 def few(values: Iterable[Any], *quick: Any) -> list[Any]:
@@ -51,11 +53,8 @@ def few(values: Iterable[Any], *quick: Any) -> list[Any]:
 
 
 def each_method(names: Iterable[str], quick: Sequence[str] = KINDS) -> list[Any]:
-    """A parameter per method. Its tests run in one worker, where they find the programs that the first compiled."""
-    return [
-        pytest.param(name, marks=[pytest.mark.xdist_group(name), *([] if name in quick else [pytest.mark.full])])
-        for name in names
-    ]
+    """A parameter per method; those that are not `quick` are left to `make test-all`."""
+    return few(names, *quick)
 
 
 def known(name: str, options: Mapping[str, Any]) -> dict[str, Any]:

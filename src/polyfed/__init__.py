@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from polyfed.engine.privacy.mechanism import Privacy
     from polyfed.engine.result import Result
     from polyfed.engine.simulate import simulate
+    from polyfed.problem import metrics
     from polyfed.problem.problem import Problem
+    from polyfed.studies.compare_results import gains
     from polyfed.studies.consensus import consensus
     from polyfed.studies.newcomers.personalize import Newcomers, personalize
     from polyfed.studies.tuning.outcome import Tuning
@@ -44,6 +46,8 @@ __all__ = [
     "algorithms",
     "consensus",
     "data",
+    "gains",
+    "metrics",
     "models",
     "personalize",
     "simulate",
@@ -66,19 +70,23 @@ _HOMES = {
     "Result": "engine.result",
     "Tuning": "studies.tuning.outcome",
     "consensus": "studies.consensus",
+    "gains": "studies.compare_results",
     "personalize": "studies.newcomers.personalize",
     "simulate": "engine.simulate",
     "tune": "studies.tuning.search",
 }
 """Where the public names are defined; the others are packages."""
+_PACKAGES = {"metrics": "problem.metrics"}
+"""Where the packages are whose public name is not their own."""
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'polyfed' has no attribute '{name}'")
-    value = (
-        getattr(import_module(f"polyfed.{_HOMES[name]}"), name) if name in _HOMES else import_module(f"polyfed.{name}")
-    )
+    if name in _HOMES:
+        value = getattr(import_module(f"polyfed.{_HOMES[name]}"), name)
+    else:
+        value = import_module(f"polyfed.{_PACKAGES.get(name, name)}")
     globals()[name] = value
     return value
 

@@ -17,7 +17,7 @@ def test_compare_writes_a_table_in_three_formats(tmp_path: Path) -> None:
     assert "FedAvg & <tuning>" in done.stdout
     with (folder / "table.csv").open() as file:
         rows = list(csv.DictReader(file))
-    assert len(rows) == 3
+    assert [row["method"] for row in rows] == ["Alone", "fedavg", "FedAvg & <tuning>", "Constant"]
     assert "FedAvg \\& " in (folder / "table.tex").read_text()
     assert (folder / "table.md").read_text().count("\n|") >= 3
     runs = {path.parent.relative_to(folder).as_posix() for path in folder.rglob("summary.json")}
@@ -27,7 +27,7 @@ def test_compare_writes_a_table_in_three_formats(tmp_path: Path) -> None:
     alone = json.loads((folder / "alone" / "seed-0" / "summary.json").read_text())
     assert tuned["models"]["personal"] == plain["models"]["finetuned"]
     assert plain["models"]["alone"] == alone["models"]["personal"]
-    assert plain["better_than_alone"] is not None
+    assert plain["gains"]["alone"]["basis"] == "seeds"
     assert alone["iterations"] == 12 * 4
     local_config = tomllib.loads((folder / "alone" / "seed-0" / "config.toml").read_text())
     assert local_config["run"]["participation"] == 1.0

@@ -12,12 +12,13 @@ from polyfed.studies.config import Config
 from tests.cli.command import polyfed
 
 
-def test_the_demo_compares_six_methods_and_may_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_demo_compares_the_five_systems_and_may_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[tuple[Config, Execution]] = []
     monkeypatch.setattr(demo, "run_methods", lambda config, execution: calls.append((config, execution)))
     shown = polyfed("demo", "--set", "run.rounds=7", cwd=tmp_path).stdout
-    assert shown.startswith("polyfed demo: 6 methods, 20 clients, embedded data\n")
+    assert shown.startswith("polyfed demo: 8 methods, 20 clients, embedded data\n")
     [(config, execution)] = calls
-    assert [method.label for method in config.methods][:2] == ["Alone", "FedAvg"]
-    assert (config.run.rounds, config.run.seeds) == (7, (0, 1, 2))
+    labels = [method.label for method in config.methods]
+    assert labels == ["Alone", "FedAvg", "FedAvg + fine-tuning", "APFL", "FLIX", "Scafflix", "FedBC", "PLSGD"]
+    assert (config.run.rounds, config.run.splits) == (7, 10)
     assert execution == Execution(Path("runs/demo"), overwrite=True)

@@ -69,6 +69,7 @@ def test_every_mistake_is_one_sentence(place: Path) -> None:
     shutil.copytree(place / "done", place / "bare")
     shutil.rmtree(place / "bare/server")
     cases = [
+        (("done", "late.toml", "--out", "late.toml"), "late.toml: a file, expected a folder to write to"),
         (("nowhere", "late.toml"), "nowhere: no such run directory"),
         (("half", "late.toml"), "half: not a finished run, summary.json is missing"),
         (("bare", "late.toml"), "bare: the server's state is missing; runs keep it in server/"),

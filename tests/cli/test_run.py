@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 import signal
 import time
 import tomllib
@@ -16,9 +17,24 @@ from safetensors.numpy import load_file
 from tests.cli.command import CONFIG, metrics, models, newest_checkpoint, polyfed, polyfed_process, start_polyfed
 
 
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run of the small config, which tests copy."""
+    folder = tmp_path_factory.mktemp("finished")
+    (folder / "small.toml").write_text(CONFIG)
+    polyfed("run", "small.toml", "-q", cwd=folder)
+    return folder / "runs" / "small"
+
+
+@pytest.fixture
+def earlier(finished: Path, tmp_path: Path) -> Path:
+    """The run that the small config left in this test's folder."""
+    return shutil.copytree(finished, tmp_path / "runs" / "small")
+
+
 def test_a_run_leaves_all_its_files(config: Path, tmp_path: Path) -> None:
     more = ("--set", "run.alone=true", "--set", "run.finetune_steps=10")
-    done = polyfed_process("run", "small.toml", *more, cwd=tmp_path)
+    done = polyfed("run", "small.toml", *more, cwd=tmp_path)
     run = tmp_path / "runs" / "small"
     assert "scaffold" in done.stdout
     assert str(Path("runs/small/report.html")) in done.stdout
@@ -41,15 +57,13 @@ def test_a_run_leaves_all_its_files(config: Path, tmp_path: Path) -> None:
     assert "<html" in (run / "report.html").read_text()[:200]
 
 
-def test_a_resolved_config_runs_again_to_the_same_numbers(config: Path, tmp_path: Path) -> None:
-    polyfed("run", "small.toml", "-q", "--out", "one", cwd=tmp_path)
-    polyfed("run", "one/config.toml", "-q", "--out", "two", cwd=tmp_path)
-    assert metrics(tmp_path / "one") == metrics(tmp_path / "two")
-    assert models(tmp_path / "one") == models(tmp_path / "two")
+def test_a_resolved_config_runs_again_to_the_same_numbers(earlier: Path, tmp_path: Path) -> None:
+    polyfed("run", "runs/small/config.toml", "-q", "--out", "two", cwd=tmp_path)
+    assert metrics(earlier) == metrics(tmp_path / "two")
+    assert models(earlier) == models(tmp_path / "two")
 
 
-def test_an_existing_run_is_not_written_over_by_accident(config: Path, tmp_path: Path) -> None:
-    polyfed("run", "small.toml", "-q", cwd=tmp_path)
+def test_an_existing_run_is_not_written_over_by_accident(config: Path, earlier: Path, tmp_path: Path) -> None:
     before = (tmp_path / "runs/small/summary.json").read_text()
     refused = polyfed("run", "small.toml", cwd=tmp_path, check=2)
     assert "there is a run already; use --resume, --overwrite or another --out" in refused.stderr
@@ -118,13 +132,12 @@ def test_ctrl_c_writes_a_checkpoint_and_says_how_to_go_on(config: Path, tmp_path
     assert newest_checkpoint(tmp_path / "runs/small") > 0
 
 
-def test_a_checkpoint_of_another_config_is_refused(config: Path, tmp_path: Path) -> None:
-    polyfed("run", "small.toml", "-q", cwd=tmp_path)
-    before = {path: path.read_bytes() for path in (tmp_path / "runs/small").rglob("*") if path.is_file()}
+def test_a_checkpoint_of_another_config_is_refused(config: Path, earlier: Path, tmp_path: Path) -> None:
+    before = {path: path.read_bytes() for path in earlier.rglob("*") if path.is_file()}
     options = ("--resume", "--set", "run.rounds=20")
     refused = polyfed("run", "small.toml", *options, "--set", "algorithm.lr=0.01", cwd=tmp_path, check=2)
     assert "of another run: algorithm.lr was 0.05, now it is 0.01" in " ".join(refused.stderr.split())
-    assert {path: path.read_bytes() for path in (tmp_path / "runs/small").rglob("*") if path.is_file()} == before
+    assert {path: path.read_bytes() for path in earlier.rglob("*") if path.is_file()} == before
     polyfed("run", "small.toml", "-q", *options, cwd=tmp_path)
     assert [row["round"] for row in metrics(tmp_path / "runs/small")] == [0, 4, 8, 12, 16, 20]
 

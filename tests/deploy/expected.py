@@ -21,8 +21,14 @@ def small(name: str) -> dict[str, Any]:
     return {"name": name, **known(name, SMALL)}
 
 
-def simulated(federation: pf.Federation, method: dict[str, Any], rounds: int = 5, **options: Any) -> Simulation:
-    problem = pf.Problem(federation, pf.models.linear(), "softmax", l2=0.01)
+def simulated(
+    federation: pf.Federation,
+    method: dict[str, Any],
+    rounds: int = 5,
+    class_weight: Any = None,
+    **options: Any,
+) -> Simulation:
+    problem = pf.Problem(federation, pf.models.linear(), "softmax", 0.01, class_weight)
     simulation = Simulation(problem, algorithm_from(method), **{"dtype": "float64", **options})
     simulation.prepare()
     simulation.advance(rounds)

@@ -115,13 +115,18 @@ class Loopback(Grid):
                 return Message(Error(code=2, reason=repr(error)), reply_to=message)
 
     def serve(
-        self, method: dict[str, Any], run: dict[str, Any] | None = None, privacy: Any = None, **rules: Any
+        self,
+        method: dict[str, Any],
+        run: dict[str, Any] | None = None,
+        privacy: Any = None,
+        problem: dict[str, Any] | None = None,
+        **rules: Any,
     ) -> Any:
         """One run of the ServerApp to its end; what it published."""
         federation = {"sites": list(self.names), "run": "study", "poll": 0.01, "deadline": 0.2, **rules}
         settings = {
             "federation": federation,
-            "problem": PROBLEM,
+            "problem": {**PROBLEM, **(problem or {})},
             "algorithm": method,
             "run": {"rounds": 5, "dtype": "float64", **(run or {})},
         }

@@ -7,16 +7,41 @@ from typing import Any
 import numpy as np
 import pytest
 
+import polyfed as pf
 from polyfed.algorithms import REGISTRY
+from polyfed.deploy.new_site import read_published
 from tests.conftest import few
 from tests.deploy.expected import simulated, small
 
 
-@pytest.mark.parametrize("name", few(sorted(REGISTRY), "apfl", "scaffold"))
+@pytest.mark.parametrize("name", few(sorted(REGISTRY), "apfl"))
 def test_a_deployed_run_equals_the_simulated_one(three, loopback, name) -> None:
     grid = loopback()
     grid.serve(small(name), {"participation": 2})
     grid.assert_equal(simulated(three, small(name), participation=2))
+
+
+BALANCED = ("scaffnew", "balanced")  # whose stepsize follows from the sites' L_i, too
+
+
+@pytest.mark.parametrize(("name", "weights"), few([BALANCED, ("fedavg", [0.5, 2.0, 3.0])], BALANCED))
+def test_sites_weigh_classes_as_the_simulation_does(three, loopback, name: str, weights: Any) -> None:
+    method = {"name": "scaffnew", "batch": 3} if name == "scaffnew" else small(name)
+    grid = loopback()
+    grid.serve(method, problem={"class_weight": weights})
+    grid.assert_equal(simulated(three, method, class_weight=weights))
+    unweighted = simulated(three, method)
+    assert np.abs(grid.published.params["w"] - unweighted.global_params["w"]).max() > 1e-3
+    known = read_published(grid.run_folder)
+    expected = pf.Problem(three, pf.models.linear(), class_weight=weights).class_weight
+    assert known.class_weight is not None
+    assert expected is not None
+    np.testing.assert_allclose(known.class_weight, expected, rtol=1e-12)
+
+
+def test_a_site_may_keep_the_number_of_rows_of_each_class_to_itself(three, loopback) -> None:
+    with pytest.raises(Exception, match="does not allow the number of rows of each class to leave"):
+        loopback(class_rows=False).serve(small("fedavg"), problem={"class_weight": "balanced"})
 
 
 @pytest.mark.full

@@ -12,7 +12,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from polyfed.cli.groups import Commands
-from polyfed.cli.options import AsJson, Change, ConfigFile, err, out
+from polyfed.cli.options import AsJson, Change, ConfigFile, err, out, say_cautions
+from polyfed.core.files import check_file, check_folder
 
 if TYPE_CHECKING:
     from polyfed.data.sources.fetch import Fetched
@@ -62,6 +63,8 @@ def data_fetch(
 
     for name in names:
         find(name)  # refuses a misspelt name before anything is downloaded
+    if folder is not None:
+        check_folder(folder)
     fetched: dict[str, list[Fetched]] = {}
     try:
         with download_bars(err, quiet or as_json) as report:
@@ -95,8 +98,11 @@ def data_info(
 ) -> None:
     """Describe a config's data: clients, rows, label skew, feature shift; as a picture too."""
     from polyfed.data import Federation, picture
+    from polyfed.data.cautions import cautions
     from polyfed.studies.config import read_config
 
+    if drawing is not None:
+        check_file(drawing)
     federation = read_config(config, change or [], data_only=True).federation
     if not isinstance(federation, Federation):
         federation.summary()  # says why there is none
@@ -108,6 +114,7 @@ def data_info(
     out.print(escape(str(summary)), highlight=False)
     for note in federation.notes:
         out.print(f"note: {escape(note)}", soft_wrap=True, highlight=False)
+    say_cautions(cautions(federation))
     if drawn is not None:
         out.print(f"\npicture: {escape(str(drawn))}", soft_wrap=True, highlight=False)
 

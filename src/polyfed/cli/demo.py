@@ -11,6 +11,7 @@ import typer
 
 from polyfed.cli.execution import Execution, run_methods
 from polyfed.cli.options import AsJson, Change, Quiet, out
+from polyfed.core.files import check_folder
 
 
 def demo(
@@ -23,6 +24,7 @@ def demo(
     from polyfed.studies.config import make_config
 
     sections = tomllib.loads(files("polyfed.cli").joinpath("demo.toml").read_text())
+    check_folder(folder)
     config = make_config(sections, where="demo", changes=change or [])
     if not (quiet or as_json):
         out.print(

@@ -14,6 +14,7 @@ import typer
 from rich.markup import escape
 
 from polyfed.cli.options import err, out
+from polyfed.core.files import check_folder
 from polyfed.core.worker import is_first, this_worker
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ class Execution:
         from polyfed.cli.progress import progress_bars
         from polyfed.studies.experiment import Options
 
+        if is_first():
+            check_folder(self.folder)
         silent = self.quiet or self.as_json or not is_first()
         with progress_bars(err, silent) as progress:
             say = (lambda text: None) if silent else (lambda text: err.print(escape(text), soft_wrap=True))
@@ -47,6 +50,8 @@ class Execution:
         """Print the outcome as a table or as JSON. Of several processes only the first has records to show."""
         from polyfed.cli.progress import terminal_table
         from polyfed.report import comparison_table
+        from polyfed.report.headline import headline
+        from polyfed.report.methods import group
 
         if not records:
             return
@@ -60,7 +65,9 @@ class Execution:
             return
         out.print()
         out.print(terminal_table(comparison_table(records), out.width))
-        out.print(f"\n[dim]{escape(str(records[0].summary['figure']))}[/]", highlight=False)
+        story = headline(group(records))
+        out.print(f"\n{escape(' '.join([story.sentence, *story.details]))}", highlight=False)
+        out.print(f"[dim]{escape(str(records[0].summary['figure']))}[/]", highlight=False)
         out.print(f"report: {escape(str(self.folder / 'report.html'))}", soft_wrap=True, highlight=False)
 
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
+
+if TYPE_CHECKING:
+    from polyfed.data.cautions import Caution
 
 out, err = Console(), Console(stderr=True)
 
@@ -35,3 +40,9 @@ HostIndex = Annotated[
     int | None,
     typer.Option("--host-index", help="Which of --hosts this is, from 0; by default the one with this address."),
 ]
+
+
+def say_cautions(cautions: Iterable[Caution]) -> None:
+    """Say what makes results doubtful, on the terminal, beside what is printed for programs."""
+    for caution in cautions:
+        err.print(f"[yellow]caution[/]: {escape(str(caution))}", soft_wrap=True, highlight=False)

@@ -11,6 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from polyfed.cli.options import AsJson, err, out
+from polyfed.core.files import check_folder
 
 if TYPE_CHECKING:
     from polyfed.studies.newcomers import Newcomers
@@ -43,6 +44,7 @@ def personalize(
     from polyfed.studies.newcomers.trained import read
 
     read(run)  # refuses a run that nobody can join before any data is read
+    check_folder(folder or run / "newcomers")
     newcomers = join(run, read_newcomers(data, run, clients=client, target=target, by=by), steps=steps)
     place = newcomers.save(folder or run / "newcomers")
     if as_json:

@@ -27,20 +27,7 @@ if TYPE_CHECKING:
     RoundReport = Callable[[str, int, Simulation, Mapping[str, float] | None], None]
     """Called with a method's label, the number of rounds, the simulation, and the newest row of its history."""
 
-BRIEF = {
-    "_mean": "mean",
-    "_worst10": "worst 10%",
-    "better_than_alone": "better than\nalone (%)",
-    "epsilon": "epsilon",
-    "bits_up": "Mbit up",
-    "_std": "std over\nclients",
-    "better_than_global": "than\nglobal (%)",
-    "seconds": "seconds",
-    "_best10": "best 10%",
-    "_size_weighted_mean": "by size",
-    "bits_down": "Mbit down",
-}
-"""How the table's columns end, and their short headings, the most telling first: a screen shows as many as fit."""
+FIRST = 5  # columns of the final table that have to be seen: metric, gain and verdicts
 
 
 @contextmanager
@@ -127,48 +114,26 @@ def download_bars(console: Console, silent: bool) -> Iterator[Callable[[str, int
 
 
 def terminal_table(table: Table, width: int) -> rich_table.Table:
-    """The comparison table with the columns that fit into `width`."""
-    cells = [row[1:] for row in table.rows]
-    labels = [row[0] for row in table.rows]
-    headers = {i: _brief(column.key, column.header) for i, column in enumerate(table.columns)}
-    wide = {i: max(len(part) for part in [*headers[i].splitlines(), *(row[i] for row in cells)]) for i in headers}
-    order = sorted(headers, key=lambda i: _rank(table.columns[i].key))
-    left = width - max(map(len, ["method", *labels]))
-    chosen = []
-    for index in order:
-        left -= wide[index] + 2
-        if left < 0 and chosen:
+    """The comparison table with the columns that fit into `width`.
+
+    Where metric, gain and verdicts do not, spreads over runs are left out first, then long labels are folded.
+    """
+    names = [line.name for line in table.lines]
+    longest = max(map(len, ["method", *names]))
+    for spread, label in ((True, longest), (False, longest), (False, min(longest, width // 4))):
+        cells = [[table.text(i, j, spread=spread) for i in range(len(names))] for j in range(len(table.columns))]
+        wide = [max(map(len, [*c.brief.splitlines(), *cells[j]])) for j, c in enumerate(table.columns)]
+        chosen = [j for j in range(len(wide)) if label + sum(2 + size for size in wide[: j + 1]) <= width] or [0]
+        if len(chosen) >= FIRST:
             break
-        chosen.append(index)
     drawn = rich_table.Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    drawn.add_column("\nmethod", style="bold", no_wrap=True)
-    for index in sorted(chosen):
-        drawn.add_column(headers[index], justify="right", no_wrap=True, vertical="bottom")
-    for number, label in enumerate(labels):
-        texts = [
-            f"[bold]{escape(cells[number][i])}[/]" if table.is_best(number, i) else escape(cells[number][i])
-            for i in sorted(chosen)
-        ]
-        drawn.add_row(escape(label), *texts)
+    drawn.add_column("\nmethod", style="bold", max_width=label, overflow="fold")
+    for j in chosen:
+        drawn.add_column(table.columns[j].brief, justify="right", no_wrap=True, vertical="bottom")
+    for i, name in enumerate(names):
+        row = [f"[bold]{escape(cells[j][i])}[/]" if table.is_best(i, j) else escape(cells[j][i]) for j in chosen]
+        drawn.add_row(escape(name), *row)
     return drawn
-
-
-def _rank(key: str) -> int:
-    """The place of a column in `BRIEF`."""
-    endings = (end for end in BRIEF if end != "_mean" or not key.endswith("_size_weighted_mean"))
-    return next((list(BRIEF).index(end) for end in endings if key.endswith(end)), len(BRIEF))
-
-
-def _brief(key: str, header: str) -> str:
-    """A short heading of two lines; the metric's name stands above its mean."""
-    if key.endswith("_size_weighted_mean"):
-        return "\nby size"
-    for end, short in BRIEF.items():
-        if key.endswith(end):
-            if end == "_mean":
-                return header.replace(" (mean, ", "\nmean (").replace(" (mean)", "\nmean")
-            return short if "\n" in short else f"\n{short}"
-    return header
 
 
 def bits(count: float) -> str:

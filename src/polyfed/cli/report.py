@@ -9,6 +9,7 @@ import typer
 from rich.markup import escape
 
 from polyfed.cli.options import out
+from polyfed.core.files import check_file
 
 
 def report(
@@ -19,6 +20,7 @@ def report(
     from polyfed.report import write_report
     from polyfed.studies.run_directory import find_runs, read_run
 
+    check_file(output)
     records = [read_run(path) for given in runs for path in find_runs(given)]
     labels = list(dict.fromkeys(record.label for record in records))
     title = labels[0] if len(labels) == 1 else f"{len(labels)} methods compared"

@@ -55,6 +55,7 @@ target = "y"
 
 [allow]                   # what may leave beside what the algorithm uploads
 smoothness = true         # L and mu of this site's objective, where the theory's stepsize is asked for
+class_rows = true         # its training rows of each class, where class weights are to be balanced
 metrics = false           # how well the models do on this site's rows
 model = false             # this site's personal model
 plain = true              # uploads that the server can read one by one; false: only masked ones (federation.secure)

@@ -67,7 +67,7 @@ def server_settings(
     run = run_settings(section, where)
     problem = check_problem(_section(sections, "problem", where), where)
     if problem.get("loss") is None:
-        raise PolyfedError(f"{where}: problem.loss is missing: softmax, logistic or squared")
+        raise PolyfedError(f"{where}: problem.loss is missing: softmax, logistic, tags or squared")
     method = algorithm_from(_section(sections, "algorithm", where), where=where)
     federation = FederationSettings(tuple(sites), **given)
     options: dict[str, Any] = {name: getattr(run, name) for name in RUN_KEYS}

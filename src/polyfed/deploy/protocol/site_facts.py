@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypedDict
+from typing import NotRequired, TypedDict
 
 import numpy as np
 
@@ -18,12 +18,14 @@ from polyfed.deploy.protocol.terms import ProblemSection
 from polyfed.models import Architecture
 from polyfed.problem.problem import Problem
 from polyfed.problem.reference import Constants, Reference
-from polyfed.studies.newcomers.fitting import DataKind
+from polyfed.studies.newcomers.fitting import DataKind, are_numbers
 
 ALWAYS = ("kind", "rows", "columns")
 """What every site reports: what a row looks like and which labels there are, how many rows, and its own columns."""
 ON_REQUEST = ("smoothness", "sampled")
 """What a site reports only if the method's theory needs it: L_i and mu_i, or A_i for a batch size."""
+CLASS_ROWS = "class_rows"
+"""What a site reports only if class weights are to be balanced: how many training rows of each class it has."""
 DTYPES = {"bytes": np.uint8, "whole numbers": np.int64, "real numbers": np.float64}
 
 
@@ -51,6 +53,8 @@ class SiteFacts(ConstantFacts):
     rows: list[int]
     """training and validation rows"""
     columns: dict[str, float]
+    class_rows: NotRequired[list[int]]
+    """training rows of each class"""
 
 
 @dataclass(frozen=True)
@@ -106,20 +110,29 @@ def merged_kind(sites: Sequence[str], kinds: Sequence[DataKind], loss: str) -> D
                     f"site '{site}': {name.replace('_', ' ')} {getattr(kind, name)}, "
                     f"site '{sites[0]}' has {getattr(first, name)}"
                 )
-        if loss == "softmax" and (kind.label_names is None) != (first.label_names is None):
+        if loss == "softmax" and are_numbers(_names(kind)) != are_numbers(_names(first)):
             raise PolyfedError(f"site '{site}' and site '{sites[0]}' have labels as text and as numbers")
     if loss == "softmax":
-        if first.label_names is not None:
-            names = tuple(sorted({name for kind in kinds for name in kind.label_names or ()}))
+        if any(kind.label_names is not None for kind in kinds):
+            order = int if are_numbers(_names(first)) else str
+            names = tuple(sorted({name for kind in kinds for name in _names(kind)}, key=order))
             return dataclasses.replace(first, label_names=names, classes=len(names), outputs=len(names))
         classes = max(kind.classes or 0 for kind in kinds)
         return dataclasses.replace(first, classes=classes, outputs=classes)
+    if loss == "logistic" and len({kind.label_names for kind in kinds}) > 1:
+        labels = ", ".join(f"'{site}' has {_names(kind)}" for site, kind in zip(sites, kinds, strict=True))
+        raise PolyfedError(f"the sites' labels differ: {labels}")
     if loss == "logistic" and len({kind.signs for kind in kinds}) > 1:
         if any(kind.signs is None or kind.signs[1] != 1 for kind in kinds):
             labels = ", ".join(f"'{site}' has {kind.signs}" for site, kind in zip(sites, kinds, strict=True))
             raise PolyfedError(f"the sites' labels differ: {labels}")
         return dataclasses.replace(first, signs=(-1.0, 1.0))
     return first
+
+
+def _names(kind: DataKind) -> tuple[str, ...]:
+    """The names of a site's classes; those of labels 0, 1, ... are these numbers."""
+    return tuple(map(str, range(kind.classes or 0))) if kind.label_names is None else kind.label_names
 
 
 class RowlessProblem(Problem):
@@ -131,9 +144,10 @@ class RowlessProblem(Problem):
         model: Architecture,
         loss: str,
         l2: float,
+        class_weight: Sequence[float] | None,
         reported: dict[str, np.ndarray],
     ) -> None:
-        super().__init__(federation, model, loss, l2)
+        super().__init__(federation, model, loss, l2, class_weight)
         self._reported = reported
 
     @cached_property

@@ -22,7 +22,7 @@ from polyfed.studies.newcomers.fitting import DataKind
 from polyfed.studies.newcomers.trained import from_json, to_json
 
 ProblemSection = dict[str, Any]
-"""A checked section [problem]: model and its options, loss, l2."""
+"""A checked section [problem]: model and its options, loss, l2, class weights."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ def method_from_json(described: MethodJson) -> Algorithm:
 
 def architecture(section: ProblemSection) -> Architecture:
     """The model that a section [problem] describes."""
-    options = {key: value for key, value in section.items() if key not in ("model", "loss", "l2")}
+    options = {key: value for key, value in section.items() if key not in ("model", "loss", "l2", "class_weight")}
     return MODELS[section.get("model", "linear")](**options)
 
 

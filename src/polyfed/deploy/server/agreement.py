@@ -14,12 +14,14 @@ import numpy as np
 from flwr.app import ConfigRecord, RecordDict
 
 from polyfed.algorithms.contract import Algorithm
+from polyfed.algorithms.shared.trust import decided
 from polyfed.core.errors import PolyfedError
 from polyfed.core.files import write_text
 from polyfed.deploy.protocol.messages import SiteMessenger
 from polyfed.deploy.protocol.plain_values import plain_values
 from polyfed.deploy.protocol.site_facts import (
     ALWAYS,
+    CLASS_ROWS,
     ON_REQUEST,
     FactRequest,
     MissingFact,
@@ -29,7 +31,10 @@ from polyfed.deploy.protocol.site_facts import (
     merged_kind,
 )
 from polyfed.deploy.protocol.terms import DeployedRun, Terms, own_method
+from polyfed.engine.participation import sampling
 from polyfed.engine.privacy.mechanism import resolved
+from polyfed.engine.simulation import BALANCED
+from polyfed.problem.class_weights import balanced
 from polyfed.studies.newcomers.fitting import DataKind
 
 log = logging.getLogger("polyfed")
@@ -70,6 +75,8 @@ def reach_agreement(run: DeployedRun, sites: SiteMessenger, folder: Path, deadli
     loss, private = run.problem["loss"], run.privacy is not None
     if set(facts) != set(run.sites):
         facts = _ask_for_facts(run, sites, FactRequest(ALWAYS, loss, run.problem, private=private), deadline)
+    if run.problem.get("class_weight") == "balanced":
+        run = _balanced(run, sites, facts, deadline)
     withheld: PolyfedError | None = None
     while True:
         kind, problem = _rowless_problem(run, facts)
@@ -81,6 +88,7 @@ def reach_agreement(run: DeployedRun, sites: SiteMessenger, folder: Path, deadli
                 method = resolved(method, problem)
             elif method.resolve is not None:
                 method = method.resolve(problem)
+            method = decided(method, sampled=not sampling(run.participation, len(run.sites)).full)
             break
         except MissingFact as missing:
             request = FactRequest((missing.fact,), loss, run.problem, asdict(kind), missing.batch)
@@ -94,6 +102,20 @@ def reach_agreement(run: DeployedRun, sites: SiteMessenger, folder: Path, deadli
             raise (error if withheld is None else PolyfedError(f"{withheld}; {error}")) from None
     write_text(file, json.dumps(facts, indent=1) + "\n")
     return Agreement(run, method, problem, kind, max(reported["rows"][0] for reported in facts.values()))
+
+
+def _balanced(run: DeployedRun, sites: SiteMessenger, facts: dict[str, SiteFacts], deadline: float) -> DeployedRun:
+    """The run with the class weights that follow from the rows of all sites in place of "balanced"."""
+    if run.privacy is not None:
+        raise PolyfedError(BALANCED)
+    kind = merged_kind(run.sites, [DataKind.from_json(facts[site]["kind"]) for site in run.sites], run.problem["loss"])
+    if any(CLASS_ROWS not in reported for reported in facts.values()):
+        unweighted = {key: value for key, value in run.problem.items() if key != "class_weight"}
+        request = FactRequest((CLASS_ROWS,), run.problem["loss"], unweighted, asdict(kind))
+        for site, reported in _ask_for_facts(run, sites, request, deadline).items():
+            facts[site] |= reported
+    rows = np.sum([facts[site].get(CLASS_ROWS, []) for site in run.sites], axis=0)
+    return dataclasses.replace(run, problem={**run.problem, "class_weight": balanced(rows).tolist()})
 
 
 def _ask_for_facts(run: DeployedRun, sites: SiteMessenger, request: FactRequest, deadline: float) -> dict[str, Any]:
@@ -129,4 +151,5 @@ def _rowless_problem(run: DeployedRun, facts: dict[str, SiteFacts]) -> tuple[Dat
         name: np.array([one.get(name) for one in each]) for name in ON_REQUEST if all(name in one for one in each)
     }
     federation = blank_federation(run.sites, kind, [one["rows"] for one in each], columns)
-    return kind, RowlessProblem(federation, run.architecture, loss, run.problem.get("l2", 0.0), reported)
+    about = (run.problem.get("l2", 0.0), run.problem.get("class_weight"))
+    return kind, RowlessProblem(federation, run.architecture, loss, *about, reported)

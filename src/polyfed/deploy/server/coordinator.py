@@ -310,6 +310,7 @@ class Coordinator:
             self.ledger.round,
             self.deployed.seed,
             self.deployed.dtype,
+            class_weight=self.agreement.run.problem.get("class_weight"),
         )
         trained.save(self.folder, known)
         write_text(self.folder / trained.FOLDER / PROBLEM_FILE, json.dumps(self.deployed.problem, indent=1) + "\n")

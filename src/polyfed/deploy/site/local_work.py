@@ -48,7 +48,9 @@ class LocalWork:
         loss = terms.problem["loss"]
         own = fitted(federation, terms.kind, loss)
         self.terms = terms
-        self.problem = Problem(own, architecture(terms.problem), loss, terms.problem.get("l2", 0.0))
+        self.problem = Problem(
+            own, architecture(terms.problem), loss, terms.problem.get("l2", 0.0), terms.problem.get("class_weight")
+        )
         with precision(terms.dtype):
             self.method = as_traced(terms.method)
             place = layout(1, 1)

@@ -15,13 +15,14 @@ from polyfed.core.trees import Tree
 from polyfed.data import Federation
 from polyfed.deploy.protocol import wire
 from polyfed.deploy.protocol.plain_values import PlainValues, Refused, plain_values, whole_number
-from polyfed.deploy.protocol.site_facts import ON_REQUEST, FactRequest, constant_facts, data_facts
+from polyfed.deploy.protocol.site_facts import CLASS_ROWS, ON_REQUEST, FactRequest, constant_facts, data_facts
 from polyfed.deploy.protocol.terms import Terms, architecture
 from polyfed.deploy.secure.site_sum import SecureSumSite
 from polyfed.deploy.site.local_work import LocalWork
 from polyfed.deploy.site.state_file import NEVER, SavedState, StateFile
 from polyfed.engine.checkpoint.tensors import named, save_tree
 from polyfed.engine.round.records import as_vector
+from polyfed.problem.class_weights import class_rows
 from polyfed.problem.problem import Problem, precision
 from polyfed.studies.newcomers.fitting import DataKind, fitted
 
@@ -32,6 +33,8 @@ class SitePolicy:
 
     smoothness: bool = True
     """L_i and mu_i, or A_i, where the theory's stepsize is asked for"""
+    class_rows: bool = True
+    """how many training rows of each class it has, where class weights are to be balanced"""
     metrics: bool = False
     """how well its models do on its own rows"""
     model: bool = False
@@ -88,12 +91,20 @@ class Site:
         if set(request.facts) & set(ON_REQUEST):
             if not self.allow.smoothness:
                 raise Refused("its config does not allow smoothness constants to leave")
-            assert request.kind is not None
-            own = fitted(self.federation, DataKind.from_json(request.kind), request.loss)
-            section = request.problem
-            problem = Problem(own, architecture(section), request.loss, section.get("l2", 0.0))
+            problem = self._problem(request)
             report |= constant_facts(problem, request)
+        if CLASS_ROWS in request.facts:
+            if not self.allow.class_rows:
+                raise Refused("its config does not allow the number of rows of each class to leave")
+            report[CLASS_ROWS] = class_rows(self._problem(request), 0).tolist()
         return self._reply(facts=json.dumps(report))
+
+    def _problem(self, request: FactRequest) -> Problem:
+        """The problem of this site alone, in the labels of the whole federation."""
+        assert request.kind is not None
+        own, section = fitted(self.federation, DataKind.from_json(request.kind), request.loss), request.problem
+        about = (section.get("l2", 0.0), section.get("class_weight"))
+        return Problem(own, architecture(section), request.loss, *about)
 
     def _round(self, values: PlainValues, arrays: dict[str, wire.Arrays]) -> RecordDict:
         terms, number = self._terms(values), whole_number(values, "round")
