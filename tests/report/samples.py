@@ -211,7 +211,7 @@ def page_verdicts(run: RunRecord) -> dict[str, str]:
     """What a page says of each client: its own verdict where that holds among all of them, after Holm's correction."""
     certain = _holm(np.array([row["gain_p"] for row in run.clients]))
     rows = zip(run.clients, certain, strict=True)
-    return {row["client"]: row["verdict"] if holds else "cannot tell" for row, holds in rows}
+    return {str(row["client"]): str(row["verdict"]) if holds else "cannot tell" for row, holds in rows}
 
 
 def _holm(p: np.ndarray) -> np.ndarray:

@@ -128,7 +128,7 @@ def test_the_table_of_clients_says_what_the_run_says(browser: Browser, tmp_path:
     verdicts = page_verdicts(focus)
     assert verdicts != {row["client"]: row["verdict"] for row in focus.clients}  # some hold by themselves alone
     for row in focus.clients:
-        seen, verdict = cells[row["client"]], verdicts[row["client"]]
+        seen, verdict = cells[row["client"]], verdicts[str(row["client"])]
         assert seen[1] == f"{row['rows']:,.0f} {row['test_rows']:,.0f} test"
         assert seen[2] == f"{100 * float(row['positives']):.1f}%"
         gain, low, high = (f"{row[key]:+.2f}".replace("-", "−") for key in ("gain", "gain_low", "gain_high"))
