@@ -17,7 +17,8 @@ from polyfed.core.trees import Tree
 from polyfed.engine.devices.layout import BY_CLIENT, SAME, layout
 from polyfed.engine.measure import FineTune, Measure
 from polyfed.engine.participation import sampling
-from polyfed.engine.programs import Programs, laid_out, resident, splits_laid_out
+from polyfed.engine.placement import resident
+from polyfed.engine.programs import Programs, laid_out, splits_laid_out
 from polyfed.engine.round.chunks import over_clients, owned
 from polyfed.engine.round.records import Data, Shard
 from polyfed.engine.simulation import Metrics, as_metrics, as_traced

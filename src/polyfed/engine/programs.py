@@ -39,14 +39,12 @@ from polyfed.engine.round.chunks import over_clients
 from polyfed.engine.round.on_devices import Stretch
 from polyfed.engine.round.records import Carry, Data, Longest, Shard, Slots, Sums
 from polyfed.engine.round.round import Round
-from polyfed.problem.objective import BLOCK, Examples
-from polyfed.problem.problem import SPLITS, Problem
+from polyfed.problem.objective import BLOCK
+from polyfed.problem.problem import Problem
 
 CARRY = Carry(SAME, BY_CLIENT, SAME, SAME)  # pyright: ignore[reportArgumentType]
 KEPT = 48
 """The compiled programs that a problem keeps: each takes a hundred memory maps or more, of the 65,530 of a process."""
-PADDING = 1.25
-"""Rows are laid out client by client where that takes at most so many times their number."""
 SHARD = Shard(BY_HOST, SAME, SAME)  # pyright: ignore[reportArgumentType]
 SOME = Data(BY_CLIENT, BY_CLIENT, SAME, SAME, BY_CLIENT, BY_CLIENT)  # pyright: ignore[reportArgumentType]
 """How data lies on the devices: a split of everybody's, and all of some clients."""
@@ -121,7 +119,6 @@ class Programs:
 
     def advance(self, carry: Carry, first: int, count: int) -> Carry:
         """Run `count` rounds from round `first` on."""
-
         arguments = (self.placed_method, carry, self.data, np.int32(first), np.int32(count))
         specs = (SAME, CARRY, laid_out(self.data), SAME, SAME)
         return self.compiled(("advance", self.round), Stretch(self.round), specs, CARRY, arguments, donate=(1,))(
@@ -277,6 +274,15 @@ class Programs:
             return self.layout.placed(copies, SAME)  # in one call: small arrays cost little but calls
         return jax.tree.map(lambda leaf: self.layout.placed(leaf, SAME), copies)
 
+    @property
+    def everyone(self) -> jax.Array:
+        """Each device's own clients, by their places in the federation; the last repeats where a device has too few."""
+        known, key, here = self.problem.placed, ("everyone", self.layout), self.layout.here
+        if key not in known:
+            clients = np.arange(here.start, here.stop, dtype=np.int32)
+            known[key] = self.placed(np.minimum(clients, self.layout.population - 1))
+        return known[key]
+
     def placed(self, leaf: np.ndarray) -> jax.Array:
         """An array with an entry per client, of which this process gives its own, on the devices in equal parts."""
         return self.layout.placed(leaf, BY_CLIENT)
@@ -317,10 +323,10 @@ class Programs:
         return prod(self.problem.federation.feature_shape) * jnp.result_type(float).itemsize
 
 
-def shapes_of(arguments: Tree) -> tuple[Hashable, tuple[tuple[tuple[int, ...], str], ...]]:
+def shapes_of(arguments: Tree) -> tuple[Hashable, tuple[tuple[tuple[int, ...], np.dtype], ...]]:
     """What a program compiled or traced for these arguments depends on."""
     leaves, structure = jax.tree.flatten(arguments)
-    return structure, tuple((leaf.shape, leaf.dtype.name) for leaf in leaves)
+    return structure, tuple((leaf.shape, leaf.dtype) for leaf in leaves)
 
 
 def laid_out(data: Data) -> Data:
@@ -334,63 +340,3 @@ def laid_out(data: Data) -> Data:
 def splits_laid_out(data: Data, splits: dict[str, Shard]) -> dict[str, Any]:
     """How the splits of this data lie on the devices."""
     return dict.fromkeys(splits, SHARD if data.numbers is None else BY_CLIENT)
-
-
-def resident(problem: Problem, layout: Layout, seed: int, in_blocks: bool) -> tuple[Data, dict[str, Shard]]:
-    """The problem's data on the layout's devices: one copy on a CPU, whose devices share memory.
-
-    A host has the examples of its own clients. `in_blocks`: a second copy of the training rows, client by client, if
-    padding it costs little.
-    """
-    key = ("data", layout, str(jnp.result_type(float)))
-    if key not in problem.placed:
-        problem.placed[key] = {
-            name: _shard(problem, name, layout) for name in SPLITS if len(problem.federation.split(name).y)
-        }
-    splits = problem.placed[key]
-    sizes = problem.federation.train.sizes
-    blocks = None
-    if in_blocks and max(sizes) <= BLOCK and len(sizes) * max(sizes) <= PADDING * sum(sizes):
-        if (key, "blocks") not in problem.placed:
-            problem.placed[key, "blocks"] = _blocks(problem, layout)
-        blocks = problem.placed[key, "blocks"]
-    if (key, "ids") not in problem.placed:
-        problem.placed[key, "ids"] = layout.placed(problem.client_ids, SAME)
-    ids, number = problem.placed[key, "ids"], layout.placed(np.uint32(seed), SAME)
-    return Data(splits["train"], ids, number, blocks, splits.get("validation")), splits
-
-
-def _blocks(problem: Problem, layout: Layout) -> Examples:
-    """The training rows as (clients, rows, ...): short clients are padded with zeros, and so are the devices."""
-    offsets, sizes = problem.federation.train.offsets, problem.federation.train.sizes
-
-    def laid_out(flat: np.ndarray) -> jax.Array:
-        blocks = np.zeros((layout.host_clients, max(sizes), *flat.shape[1:]), flat.dtype)
-        for place, client in enumerate(layout.clients):
-            blocks[place, : sizes[client]] = flat[offsets[client] : offsets[client] + sizes[client]]
-        return layout.placed(blocks, BY_CLIENT)
-
-    x, y = problem.examples("train")
-    return Examples(laid_out(x), laid_out(y))
-
-
-def _shard(problem: Problem, split: str, layout: Layout) -> Shard:
-    """A split's rows of this host's clients; a client's `starts` counts from the first row of its host."""
-    part = problem.federation.split(split)
-    firsts = np.minimum(np.arange(layout.hosts + 1) * layout.host_clients, layout.population)
-    begins = part.offsets[firsts]
-    longest = int(np.max(np.diff(begins)))
-    mine = slice(part.offsets[layout.clients.start], part.offsets[layout.clients.stop])
-
-    def filled(rows: np.ndarray) -> jax.Array:
-        spare = longest - (mine.stop - mine.start)
-        more = [(0, spare)] + [(0, 0)] * (rows.ndim - 1)
-        return layout.placed(np.pad(rows[mine], more) if spare else rows[mine], BY_HOST)
-
-    x, y = problem.examples(split)
-    starts = part.offsets[:-1] - np.repeat(begins[:-1], np.diff(firsts))
-    return Shard(
-        Examples(filled(x), filled(y)),
-        layout.placed(starts.astype(np.int32), SAME),
-        layout.placed(part.sizes.astype(np.int32), SAME),
-    )

@@ -25,10 +25,11 @@ from polyfed.engine.checkpoint.checkpoint import Snapshot
 from polyfed.engine.devices.layout import SAME, layout
 from polyfed.engine.measure import FineTune, deployed, deploys_arrays_of, deploys_shared, same_arrays
 from polyfed.engine.participation import sampling
+from polyfed.engine.placement import resident
 from polyfed.engine.privacy import mechanism as private
 from polyfed.engine.privacy.accounting import Accountant
 from polyfed.engine.privacy.mechanism import Privacy
-from polyfed.engine.programs import Programs, resident, shapes_of
+from polyfed.engine.programs import Programs, shapes_of
 from polyfed.engine.round.records import Data, wire_bits
 from polyfed.engine.scores import ScoredClients, scored_clients
 from polyfed.engine.states.feed import Feed, single_client

@@ -68,16 +68,13 @@ class Sweep:
             carry = _stacked([s.resident.carry for s in self.simulations])
             parts: Any = zip(carry, CARRY, strict=True)
             self._carry = Carry(*(self._placed(part, spec) for part, spec in parts))
-            population = self.first.layout.clients_each * self.first.layout.devices
-            everyone = np.minimum(np.arange(population, dtype=np.int32), len(self.first.problem) - 1)
-            self._everyone = self._placed(everyone, P(AXIS))
 
     def prepare(self) -> None:
         """What clients do alone before round 1."""
         if self.first.programs.method.prepare is None:
             return
         with precision(self._dtype):
-            arguments = (self._method, self._everyone, self._carry.clients, self._data)
+            arguments = (self._method, self.first.programs.everyone, self._carry.clients, self._data)
             axes, specs = (0, None, 0, self._data_axes), (P(), P(AXIS), BY_CLIENT, P())
             name = ("prepare", self.round.exact)
             states = self._run(name, self.round.prepare, axes, specs, BY_CLIENT, arguments)
@@ -117,7 +114,7 @@ class Sweep:
             longest = {name: min(rows, bounds[name]) for name in self._splits}
             chunk = max(1, programs.measure_chunk // len(self.simulations))
             measure = Measure(self.round, chunk, longest, tune, adapt_on_test)
-            arguments = (self._method, carry.server, self._everyone, carry.clients, self._data, self._splits, rates)
+            arguments = (self._method, carry.server, programs.everyone, carry.clients, self._data, self._splits, rates)
             axes = (0, 0, None, 0, self._data_axes, self._split_axes, None if rates is None else 0)
             specs = (P(), P(), P(AXIS), BY_CLIENT, P(), P(), P())
             name = ("measure", self.round, chunk, tune, adapt_on_test)

@@ -43,7 +43,8 @@ from polyfed.engine.checkpoint import checkpoint as checkpoints
 from polyfed.engine.checkpoint.checkpoint import Snapshot
 from polyfed.engine.devices.layout import layout
 from polyfed.engine.participation import sampling
-from polyfed.engine.programs import Programs, resident
+from polyfed.engine.placement import resident
+from polyfed.engine.programs import Programs
 from polyfed.engine.round.order import in_order
 from polyfed.engine.round.records import Sums, from_vector
 from polyfed.engine.simulation import as_traced

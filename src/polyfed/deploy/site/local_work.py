@@ -18,8 +18,9 @@ from polyfed.deploy.protocol.terms import Terms, architecture
 from polyfed.engine.devices.layout import layout
 from polyfed.engine.measure import deployed
 from polyfed.engine.participation import sampling
+from polyfed.engine.placement import resident
 from polyfed.engine.privacy.mechanism import Privacy
-from polyfed.engine.programs import Programs, resident
+from polyfed.engine.programs import Programs
 from polyfed.engine.round.records import Contribution, Data, contribution
 from polyfed.engine.simulation import Metrics, as_metrics, as_traced
 from polyfed.problem.problem import Problem, precision

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -104,8 +103,6 @@ class Resident:
         self._start = start
         excluded: Tree = np.zeros(self.layout.population, np.int32)
         self.shares = np.zeros(self.layout.population)
-        everyone = np.arange(self.layout.here.start, self.layout.here.stop, dtype=np.int32)
-        self._everyone_here = np.minimum(everyone, self.layout.population - 1)
         self._host: Carry | None = Carry(
             server, self._stacked(start), excluded, Tally.zero(self.layout.population, np.zeros)
         )
@@ -125,10 +122,6 @@ class Resident:
     @_carry.setter
     def _carry(self, carry: Carry) -> None:
         self._device, self._host = carry, None
-
-    @cached_property
-    def _everyone(self) -> jax.Array:
-        return self.programs.placed(self._everyone_here)
 
     @property
     def _somewhere(self) -> Carry:
@@ -154,7 +147,7 @@ class Resident:
 
     def prepare(self) -> None:
         if self.programs.method.prepare is not None:
-            states = self.programs.prepare(self._everyone, self._carry.clients)
+            states = self.programs.prepare(self.programs.everyone, self._carry.clients)
             self._carry = self._carry._replace(clients=states)
 
     def advance(self, first: int, count: int) -> Counts:
@@ -222,7 +215,7 @@ class Resident:
     def _of(self, clients: np.ndarray) -> tuple[jax.Array, State, np.ndarray]:
         """Clients and their states on the devices, and which of the (devices, slots) do not only fill up."""
         if len(clients) == self.layout.population:
-            return self._everyone, self._carry.clients, self._real
+            return self.programs.everyone, self._carry.clients, self._real
         [(slots, real)] = self.layout.at_home(clients)
         here = self.programs.placed(self.layout.own(slots).reshape(-1))
         return here, self.programs.lent(self._carry.clients, slots), real
