@@ -87,6 +87,13 @@ def test_who_has_the_opposite_law_loses_and_the_words_follow_from_the_intervals(
         assert row["rows"] == 40
         assert 0 < row["positives"] < 1
     summary = turned["fedavg"][0].summary["gains"]["alone"]
+    words = [row["verdict_among_all"] for row in rows.values()]
+    assert [words.count(word) for word in ("gains", "loses", "cannot tell")] == [
+        summary[name] for name in ("helped", "harmed", "undecided")
+    ]
+    ordered = sorted(rows.values(), key=lambda row: row["gain_p"])
+    called = np.maximum.accumulate([row["gain_p"] * (6 - place) for place, row in enumerate(ordered)]) < 0.05  # Holm
+    assert [row["verdict_among_all"] != "cannot tell" for row in ordered] == called.tolist()
     assert summary["helped"] + summary["harmed"] + summary["undecided"] == summary["clients"] == 6
     assert summary["basis"] == "splits"
     means = column(turned["fedavg"][:1], "gain").mean()

@@ -15,7 +15,7 @@ from polyfed.problem.metrics import METRICS, class_count
 from polyfed.problem.problem import SPLITS, Problem
 from polyfed.studies.gains import Gains
 from polyfed.studies.verdicts.intervals import Interval
-from polyfed.studies.verdicts.words import detectable, verdict
+from polyfed.studies.verdicts.words import count_verdicts, detectable, verdict
 
 Cell = str | int | float | None
 """A value of clients.csv."""
@@ -142,6 +142,7 @@ def _gain_columns(gains: Gains | None, count: int, prefix: str) -> dict[str, Seq
     columns = dict(zip(names, zip(*rows, strict=True), strict=True)) if rows else {name: [] for name in names}
     if prefix:
         del columns["detectable"]
+    columns["verdict_among_all"] = [None] * count if gains is None else count_verdicts(gains.clients).verdicts
     return {prefix + name: list(column) for name, column in columns.items()}
 
 
