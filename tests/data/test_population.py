@@ -35,6 +35,14 @@ def test_synthetic_rows_are_the_same_on_demand_and_in_memory() -> None:
         assert_same_rows(pf.Population.of(federation), population.select(range(5)))
 
 
+def test_labels_that_count_from_one_do_not_make_a_class_that_nobody_has(tmp_path: Path) -> None:
+    for name, array in (("x", np.ones((6, 2))), ("y", np.array([1, 2, 1, 2, 2, 1])), ("offsets", np.array([0, 3, 6]))):
+        np.save(tmp_path / f"{name}.npy", array)
+    with pytest.raises(PolyfedError, match=r"y.npy: the labels are 1 to 2, expected labels from 0 on: subtract 1, or"):
+        pf.Population.from_npy(tmp_path)
+    assert pf.Population.from_npy(tmp_path, classes=3).classes == 3
+
+
 def test_a_folder_of_npy_files_is_split_like_arrays_and_read_client_by_client(tmp_path: Path) -> None:
     draws = np.random.default_rng(0)
     x, y, offsets = draws.random((30, 2, 3)).astype(np.float32), draws.integers(0, 4, 30), np.array([0, 11, 16, 30])

@@ -85,7 +85,13 @@ def _classes(y: RowFile) -> int | None:
         return None
     blocks = (y.read(first, min(first + BLOCK, len(y))) for first in range(0, len(y), BLOCK))
     ends = [(int(block.min()), int(block.max())) for block in blocks if block.size]
-    return None if min(ends)[0] < 0 else max(last for _, last in ends) + 1
+    first, last = min(ends)[0], max(last for _, last in ends)
+    if 0 < first < last:  # read as they are, they would make a class that nobody has
+        raise PolyfedError(
+            f"y.npy: the labels are {first} to {last}, expected labels from 0 on: subtract {first}, or give "
+            f"classes = {last + 1} if there is a class 0 that no row has"
+        )
+    return None if first < 0 else last + 1
 
 
 def _names(path: Path) -> tuple[str, ...] | None:
