@@ -78,8 +78,8 @@ def attention(weights: np.ndarray, rows: np.ndarray) -> dict[str, float]:
     """
     rows = np.asarray(rows)
     data = rows / rows.sum()
-    found = {}
+    shares = {}
     for name, who in (("smallest", rows == rows.min()), ("largest", rows == rows.max())):
-        found[f"{name}_weight"] = float(np.mean(weights[who]))
-        found[f"{name}_data"] = float(np.mean(data[who]))
-    return found | {"weight_jain": jain(weights), "data_jain": jain(data)}
+        shares[f"{name}_weight"] = float(np.mean(weights[who]))
+        shares[f"{name}_data"] = float(np.mean(data[who]))
+    return shares | {"weight_jain": jain(weights), "data_jain": jain(data)}

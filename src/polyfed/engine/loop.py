@@ -176,8 +176,8 @@ def _stretch(simulation: Simulation, stop: int, runs: int) -> int:
 
 def _agreed(stretch: int, asked: bool) -> tuple[int, bool]:
     """Process 0's stretch, as clocks differ, and whether any process was asked to stop."""
-    found = hosts.gathered(np.array([stretch, asked]))
-    return int(found[0, 0]), bool(found[:, 1].any())
+    all_hosts = hosts.gathered(np.array([stretch, asked]))
+    return int(all_hosts[0, 0]), bool(all_hosts[:, 1].any())
 
 
 def _report_excluded(known: dict[str, int], now: dict[str, int], first: int, last: int) -> dict[str, int]:

@@ -101,6 +101,6 @@ def join(
         arguments = (programs.placed_method, programs.everywhere(server), data, splits, np.int32(round))
         name = ("join", programs.round, programs.measure_chunk, work, finetune)
         specs = (SAME, SAME, laid_out(data), splits_laid_out(data, splits), SAME)
-        params, found = programs.fetched(programs.compiled(name, everyone, specs, BY_CLIENT, arguments)(*arguments))
+        params, measured = programs.fetched(programs.compiled(name, everyone, specs, BY_CLIENT, arguments)(*arguments))
     count = len(problem)
-    return jax.tree.map(lambda leaf: np.asarray(leaf[:count]), params), as_metrics(found, problem, count)
+    return jax.tree.map(lambda leaf: np.asarray(leaf[:count]), params), as_metrics(measured, problem, count)

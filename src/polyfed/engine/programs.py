@@ -205,8 +205,8 @@ class Programs:
         """The clients of a round and which of their slots are taken, both (devices, slots)."""
         data = laid_out(self.data) if self.data.numbers is None else SAME
         arguments = (self.data, np.int32(number))
-        found = self.compiled(("cohort", self.round), self.round.cohort, (data, SAME), SAME, arguments)(*arguments)
-        clients, taken = self.fetched(found)
+        drawn = self.compiled(("cohort", self.round), self.round.cohort, (data, SAME), SAME, arguments)(*arguments)
+        clients, taken = self.fetched(drawn)
         return clients, taken
 
     def no_uploads(self, server: Server, start: State) -> Sums:

@@ -75,10 +75,10 @@ class Result:
 
     def metrics(self, finetune: FineTune | None = None) -> Metrics:
         """The evaluated clients' metrics at the last round: {model: {split: {metric: one value per client}}}."""
-        found = self.simulation.measure()
+        measured = self.simulation.measure()
         if finetune is not None and self.global_params is not None:
-            found |= self.simulation.measure(finetune)
-        return found
+            measured |= self.simulation.measure(finetune)
+        return measured
 
     def evaluate(
         self, split: str = "test", finetune: FineTune | None = None, metrics: Sequence[str | Metric] = ()
@@ -117,8 +117,8 @@ class Result:
 
         chosen = metrics_of(self.problem) if metrics is None else metrics
         rows = [
-            {"model": model, "metric": name, **vars(found)}
+            {"model": model, "metric": name, **vars(figures)}
             for model, by_name in judge(self.simulation, chosen, split, finetune).aggregates.items()
-            for name, found in by_name.items()
+            for name, figures in by_name.items()
         ]
         return pd.DataFrame(rows)

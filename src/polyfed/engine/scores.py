@@ -170,7 +170,7 @@ def _outputs(
     score = Score(measure, split, room, block)
     needed = {split, "test"} if on_test else {split}
 
-    def found(fed: Fed, states: State) -> Any:
+    def of_wave(fed: Fed, states: State) -> Any:
         splits = {name: shard for name, shard in fed.splits.items() if name in needed}
         arguments = (programs.placed_method, simulation.residence.server, fed.clients, states, fed.data, splits, rate)
         specs = (SAME, SAME, BY_CLIENT, BY_CLIENT, laid_out(fed.data), splits_laid_out(fed.data, splits), SAME)
@@ -178,7 +178,7 @@ def _outputs(
         return keeper.compiled(name, score, specs, BY_CLIENT, arguments)(*arguments)
 
     most = max(1, BLOCK_BYTES // max(1, room * _row_bytes(programs)))
-    return simulation.residence.over(clients, found, most)
+    return simulation.residence.over(clients, of_wave, most)
 
 
 def _row_bytes(programs: Programs) -> int:
@@ -189,15 +189,15 @@ def _row_bytes(programs: Programs) -> int:
     return 2 * prod(shape[1:]) * jnp.result_type(float).itemsize
 
 
-def _scored(simulation: Simulation, clients: np.ndarray, found: Outputs, constant: bool) -> ScoredClients:
+def _scored(simulation: Simulation, clients: np.ndarray, scored: Outputs, constant: bool) -> ScoredClients:
     """A block as scores: all rows are converted at once, and then dealt out to their clients."""
     problem = simulation.problem
-    sizes, targets = np.asarray(found.sizes), np.asarray(found.targets)
+    sizes, targets = np.asarray(scored.sizes), np.asarray(scored.targets)
     inside = np.arange(targets.shape[1]) < sizes[:, None]
     positions = prod(targets.shape[2:]) if problem.loss.name == "softmax" else 1
     ends = np.cumsum(sizes * positions)[:-1]
     labels, scores = [], {}
-    for model, outputs in found.models.items():
+    for model, outputs in scored.models.items():
         values, flat = canonical(problem, np.asarray(outputs)[inside], targets[inside])
         scores[model], labels = np.split(values, ends), np.split(flat, ends)
     if "global" in scores:  # whoever deploys it has it as its personal one

@@ -163,8 +163,8 @@ def simulate_all(
         if plan.resume is not None:
             run.rows = checkpoints.kept_rows(_resumed(simulation, plan.resume, identity), eval_every, rounds)
         if simulation.round > rounds:
-            found = f"{plan.resume}: this checkpoint is of round {simulation.round}"
-            raise PolyfedError(f"{found}, beyond the {rounds} asked for")
+            which = f"{plan.resume}: this checkpoint is of round {simulation.round}"
+            raise PolyfedError(f"{which}, beyond the {rounds} asked for")
         if plan.checkpoint is not None and plan.resume != plan.checkpoint:
             checkpoints.clear(plan.checkpoint)
         runs.append(run)

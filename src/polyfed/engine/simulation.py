@@ -173,8 +173,8 @@ class Simulation:
         known = self._measured[1]
         if finetune not in known:
             with precision(self.dtype):
-                found = self._residence.measure(self.evaluated, finetune, self.adapt_on_test)
-            self.remember(as_metrics(found, self.problem, len(self.evaluated)), finetune)
+                measured = self._residence.measure(self.evaluated, finetune, self.adapt_on_test)
+            self.remember(as_metrics(measured, self.problem, len(self.evaluated)), finetune)
         return dict(self._measured[1][finetune])  # where clients deploy the global model, both are the same object
 
     def scores(
@@ -246,8 +246,8 @@ class Simulation:
         with precision(self.dtype):
             programs, here = self.programs, self._residence
             if self.layout.hosts > 1:  # it is made where the client's examples are
-                found = next(here.personal(np.array([index], np.int32)))
-                return jax.tree.map(lambda leaf: leaf[0], found)
+                models = next(here.personal(np.array([index], np.int32)))
+                return jax.tree.map(lambda leaf: leaf[0], models)
             state, place, data = here.state(index), index, programs.data
             if self.on_demand:
                 place, data = 0, single_client(self.problem, index, self.seed)[0]
@@ -303,7 +303,7 @@ class Simulation:
 
     def _facts(self) -> Facts:
         """What follows from what the method does with its inputs: it is traced, once, and nothing is computed."""
-        round, found = self.programs.round, []
+        round, facts = self.programs.round, []
         inputs = (self.programs.method, self.programs.data, self._residence.server, self.start)
         key = ("facts", round, *shapes_of(inputs))
         if key in self.problem.traced:
@@ -322,11 +322,11 @@ class Simulation:
                 share = 0.0
             shared = deploys_shared(method, server, state)
             sends = trees.count(upload.values) > 0
-            found.append(Facts(wire_bits(upload), trees.bits(broadcast), not shared, sends, refines, share))
+            facts.append(Facts(wire_bits(upload), trees.bits(broadcast), not shared, sends, refines, share))
 
         jax.eval_shape(look, *inputs)
-        self.problem.traced[key] = found[0]
-        return found[0]
+        self.problem.traced[key] = facts[0]
+        return facts[0]
 
 
 def _start(problem: Problem, init: Init, seed: int) -> Tree:
@@ -359,7 +359,7 @@ def evaluated_clients(population: int, count: int | None, seed: int) -> np.ndarr
     return np.sort(np.asarray(randomness.shuffled(key, population, jnp.arange(count))))
 
 
-def as_metrics(found: Any, problem: Problem, count: int) -> Metrics:
+def as_metrics(measured: Any, problem: Problem, count: int) -> Metrics:
     """What the measuring program found, by name, without the clients that only fill up the devices."""
     return {
         model: {
@@ -371,7 +371,7 @@ def as_metrics(found: Any, problem: Problem, count: int) -> Metrics:
             | ({} if values.weighted is None else {"weighted_loss": values.weighted[:count]})
             for split, values in splits.items()
         }
-        for model, splits in found.items()
+        for model, splits in measured.items()
     }
 
 

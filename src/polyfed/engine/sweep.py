@@ -118,8 +118,10 @@ class Sweep:
             axes = (0, 0, None, 0, self._data_axes, self._split_axes, None if rates is None else 0)
             specs = (P(), P(), P(AXIS), BY_CLIENT, P(), P(), P())
             name = ("measure", self.round, chunk, tune, adapt_on_test)
-            found = jax.device_get(self._run(name, measure, axes, specs, BY_CLIENT, arguments))
-        return [as_metrics(_part(found, place), s.problem, len(s.problem)) for place, s in enumerate(self.simulations)]
+            measured = jax.device_get(self._run(name, measure, axes, specs, BY_CLIENT, arguments))
+        return [
+            as_metrics(_part(measured, place), s.problem, len(s.problem)) for place, s in enumerate(self.simulations)
+        ]
 
     @property
     def servers(self) -> Server:
@@ -185,11 +187,11 @@ def batches(simulations: Sequence[Simulation], finetune: Sequence[FineTune | Non
         shape = _shape(simulation)
         work = None if tune is None else replace(tune, lr=0.0)
         shapes.setdefault(place if shape is None else (shape, work), []).append(place)
-    found: list[list[int]] = []
+    groups: list[list[int]] = []
     for places in shapes.values():
         parts = math.ceil(len(places) / most_runs(simulations[places[0]]))
-        found += [part.tolist() for part in np.array_split(places, parts)]
-    return found
+        groups += [part.tolist() for part in np.array_split(places, parts)]
+    return groups
 
 
 def most_runs(simulation: Simulation) -> int:

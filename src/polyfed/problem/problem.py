@@ -295,12 +295,12 @@ class Problem:
         have the columns `gap`, `grad_norm2` and `distance`.
         """
         weights = mixing_weights(alpha, self.federation)
-        found = self.reference(weights, plm_tolerance)
-        if found is None:
+        solution = self.reference(weights, plm_tolerance)
+        if solution is None:
             local = None if np.all(weights == 1) else self.local_models(plm_tolerance)
-            found = reference.solve(self, weights, local, tolerance)
-            self._references[_reference_key(weights, plm_tolerance)] = found
-        return found
+            solution = reference.solve(self, weights, local, tolerance)
+            self._references[_reference_key(weights, plm_tolerance)] = solution
+        return solution
 
     def reference(self, alpha: np.ndarray, plm_tolerance: float = 1e-12) -> Reference | None:
         """What `solve` found for these mixing weights; None if nobody asked."""
@@ -344,13 +344,13 @@ class Problem:
     def _check_output(self) -> None:
         """The model must give the loss the shape that it reads."""
         params = jax.eval_shape(self.model.init, jax.random.key(0))
-        found = jax.eval_shape(self.model.apply, params, self.example()).shape
+        shape = jax.eval_shape(self.model.apply, params, self.example()).shape
         outputs = self.loss.outputs(self.federation)
         expected = (2,) if outputs is None else (2, *self._positions, outputs)
-        if found != expected:
+        if shape != expected:
             raise PolyfedError(
                 f"loss '{self.loss.name}' on this data needs outputs of shape {_rows(expected)}, "
-                f"the model gives {_rows(found)}"
+                f"the model gives {_rows(shape)}"
             )
 
 

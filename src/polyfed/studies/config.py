@@ -128,8 +128,8 @@ class Config:
         source = {"source": self.data["source"], **_defaults(function), **self.data}
         model = MODELS[self.problem_section["model"]]
         problem = {**_defaults(model), **self.problem_section, "loss": self.problem.loss.name, "l2": self.problem.l2}
-        found = {"data": source, "problem": problem, "algorithm": algorithm, "run": as_table(self.run)}
-        return found if self.privacy is None else found | {"privacy": as_table(self.privacy)}
+        tables = {"data": source, "problem": problem, "algorithm": algorithm, "run": as_table(self.run)}
+        return tables if self.privacy is None else tables | {"privacy": as_table(self.privacy)}
 
     @property
     def federation(self) -> data.Federation | data.Population:
@@ -356,17 +356,17 @@ def _natural_loss(federation: data.Federation | data.Population) -> str:
 
 def _defaults(function: Any) -> dict[str, Any]:
     """A function's optional arguments with their values, as TOML knows them: what is None is left out."""
-    found = {}
+    defaults = {}
     for name, parameter in inspect.signature(function).parameters.items():
         value = list(parameter.default) if isinstance(parameter.default, tuple) else parameter.default
         if isinstance(value, str | int | float | list):
-            found[name] = value
-    return found
+            defaults[name] = value
+    return defaults
 
 
 def as_table(owner: Any) -> dict[str, Any]:
     """A dataclass as a TOML table: what is None is left out."""
-    found: dict[str, Any] = {}
+    table: dict[str, Any] = {}
     for item in dataclasses.fields(owner):
         value = getattr(owner, item.name)
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -374,5 +374,5 @@ def as_table(owner: Any) -> dict[str, Any]:
         if isinstance(value, tuple):
             value = list(value)
         if value is not None:
-            found[item.name] = value if isinstance(value, str | int | float | bool | list | dict) else repr(value)
-    return found
+            table[item.name] = value if isinstance(value, str | int | float | bool | list | dict) else repr(value)
+    return table

@@ -137,13 +137,15 @@ def client_rows(
 
 def _gain_columns(gains: Gains | None, count: int, prefix: str) -> dict[str, Sequence[Cell]]:
     """Gains over one reference; empty where nothing was compared."""
-    names = ("verdict", "gain", "gain_low", "gain_high", "gain_p", "detectable")
-    rows = [[None] * len(names)] * count if gains is None else [_gain_cells(interval) for interval in gains.clients]
-    columns = dict(zip(names, zip(*rows, strict=True), strict=True)) if rows else {name: [] for name in names}
+    names = ("verdict", "gain", "gain_low", "gain_high", "gain_p", "detectable", "verdict_among_all")
+    rows: list[list[Cell]] = [[None] * len(names) for _ in range(count)]
+    if gains is not None:
+        among_all = count_verdicts(gains.clients).verdicts
+        rows = [[*_gain_cells(own), word] for own, word in zip(gains.clients, among_all, strict=True)]
+    columns = {name: [row[place] for row in rows] for place, name in enumerate(names)}
     if prefix:
         del columns["detectable"]
-    columns["verdict_among_all"] = [None] * count if gains is None else count_verdicts(gains.clients).verdicts
-    return {prefix + name: list(column) for name, column in columns.items()}
+    return {prefix + name: column for name, column in columns.items()}
 
 
 def _gain_cells(interval: Interval) -> list[Cell]:

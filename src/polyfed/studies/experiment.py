@@ -225,10 +225,10 @@ def _alone(config: Config, draws: list[Draw], options: Options) -> dict[Draw, Si
 def _open(folder: Path, options: Options) -> Path | None:
     """The checkpoint to go on from; None where the run begins."""
     if options.resume:
-        found = checkpoints.latest(folder / "checkpoint")
-        if found is None:
+        latest = checkpoints.latest(folder / "checkpoint")
+        if latest is None:
             options.say(f"{folder}: no checkpoint yet, starting from the beginning")
-        return found
+        return latest
     if not options.overwrite and hosts.agreed((folder / "metrics.jsonl").exists):
         raise PolyfedError(f"{folder}: there is a run already; use --resume, --overwrite or another --out")
     return None

@@ -98,17 +98,17 @@ class TunePlan:
         if not space:
             return [("fixed", {})]
         random = np.random.default_rng([settings.seed, _word(label)])
-        found: dict[str, tuple[str, dict[str, Any]]] = {}
+        candidates: dict[str, tuple[str, dict[str, Any]]] = {}
         if settings.search == "grid":
             for values in _grid(space, settings.budget, owner):
-                found.setdefault(_key(values), ("grid", values))
+                candidates.setdefault(_key(values), ("grid", values))
         for _ in range(TRIES * settings.budget):
-            if len(found) >= settings.budget:
-                return list(found.values())
+            if len(candidates) >= settings.budget:
+                return list(candidates.values())
             values = {axis.name: axis.draw(random, settings.search == "grid") for axis in space}
-            found.setdefault(_key(values), ("random", values))
+            candidates.setdefault(_key(values), ("random", values))
         raise PolyfedError(
-            f"{owner}: has {len(found)} different candidates, fewer than tune.budget = {settings.budget}; "
+            f"{owner}: has {len(candidates)} different candidates, fewer than tune.budget = {settings.budget}; "
             "give a range or more values, or lower the budget"
         )
 
@@ -143,7 +143,7 @@ def _spaces(spaces: Mapping[str, Any], methods: Mapping[str, type[Algorithm]], w
     for key in spaces:
         if key not in methods and key not in names:
             raise PolyfedError(f"{where}: tune.space.{key} is no method of this config{suggestion(key, methods)}")
-    found = {}
+    checked = {}
     for label, cls in methods.items():
         key = label if label in spaces else cls.name
         if key not in spaces:
@@ -154,8 +154,8 @@ def _spaces(spaces: Mapping[str, Any], methods: Mapping[str, type[Algorithm]], w
         if not isinstance(spaces[key], Mapping):
             raise PolyfedError(f"{where}: tune.space.{key} must be a table of hyper-parameters")
         axes = [_axis(cls, name, given, f"{where}: tune.space.{key}.{name}") for name, given in spaces[key].items()]
-        found[label] = tuple(axes)
-    return found
+        checked[label] = tuple(axes)
+    return checked
 
 
 def _axis(cls: type[Algorithm], name: str, given: Any, what: str) -> Axis:

@@ -93,8 +93,8 @@ def latest(folder: Path) -> Path | None:
 
 
 def _latest(folder: Path) -> str | None:
-    found = sorted(path for path in folder.iterdir() if NAME.fullmatch(path.name)) if folder.is_dir() else []
-    return found[-1].name if found else None
+    kept = sorted(path for path in folder.iterdir() if NAME.fullmatch(path.name)) if folder.is_dir() else []
+    return kept[-1].name if kept else None
 
 
 def load(path: Path, server: Tree, start: Tree) -> tuple[Snapshot, dict[str, Any]]:
@@ -102,7 +102,7 @@ def load(path: Path, server: Tree, start: Tree) -> tuple[Snapshot, dict[str, Any
 
     Process 0 reads them and sends them to the others, the rows block by block.
     """
-    found: list[Snapshot] = []
+    snapshots: list[Snapshot] = []
 
     def read() -> dict[str, Any]:
         try:
@@ -112,17 +112,17 @@ def load(path: Path, server: Tree, start: Tree) -> tuple[Snapshot, dict[str, Any
             shared = load_tree(path / "state.safetensors", _like(server, meta["stored"]))
             rows = load_rows(path / "clients.safetensors", start, meta["stored"])
             first = list(islice(rows, 1))  # which also looks at the file's head
-            found.append(Snapshot(**shared, rows=chain(first, rows)))
+            snapshots.append(Snapshot(**shared, rows=chain(first, rows)))
             return meta
         except (OSError, KeyError, json.JSONDecodeError, SafetensorError) as error:
             raise PolyfedError(f"{path}: this checkpoint cannot be read: {error}") from None
 
     meta = hosts.agreed(read)
-    if not found:
+    if not snapshots:
         like = _like(server, meta["stored"])
-        found.append(Snapshot(**like, rows=blank_rows(start, meta["stored"])))
-    shared = hosts.sent({name: getattr(found[0], name) for name in SHARED})
-    return Snapshot(**shared, rows=map(hosts.sent, found[0].rows)), meta
+        snapshots.append(Snapshot(**like, rows=blank_rows(start, meta["stored"])))
+    shared = hosts.sent({name: getattr(snapshots[0], name) for name in SHARED})
+    return Snapshot(**shared, rows=map(hosts.sent, snapshots[0].rows)), meta
 
 
 def _like(server: Tree, stored: int) -> dict[str, Any]:
@@ -131,12 +131,12 @@ def _like(server: Tree, stored: int) -> dict[str, Any]:
     return {"server": server, "clients": whole, "excluded": whole, "shares": real}
 
 
-def refuse_other(path: Path, found: dict[str, Any], expected: dict[str, Any]) -> None:
+def refuse_other(path: Path, stored: dict[str, Any], expected: dict[str, Any]) -> None:
     """Refuse a checkpoint of another run, naming the first thing that differs."""
-    for key in sorted(set(found) | set(expected)):
-        if found.get(key) != expected.get(key):
+    for key in sorted(set(stored) | set(expected)):
+        if stored.get(key) != expected.get(key):
             raise PolyfedError(
-                f"{path}: this checkpoint is of another run: {key} was {_brief(found.get(key))}, now it is "
+                f"{path}: this checkpoint is of another run: {key} was {_brief(stored.get(key))}, now it is "
                 f"{_brief(expected.get(key))}"
             )
 

@@ -117,12 +117,12 @@ def privacy_settings(section: Mapping[str, Any] | None, where: str) -> Privacy |
     for key in ("clip", "noise"):
         if key not in section:
             raise PolyfedError(f"{where}: privacy.{key} is missing")
-    found = Privacy(**section)
+    privacy = Privacy(**section)
     try:
-        found.check()
+        privacy.check()
     except PolyfedError as error:
         raise PolyfedError(f"{where}: {error}") from None
-    return found
+    return privacy
 
 
 def resolved(method: Algorithm, problem: Problem) -> Algorithm:

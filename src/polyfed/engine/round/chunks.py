@@ -74,9 +74,9 @@ def over_clients(
     blank = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shape)
     order = None if sizes is None else jnp.argsort(-sizes[clients])
 
-    def body(index: jax.Array, found: Any) -> Any:
+    def body(index: jax.Array, results: Any) -> Any:
         piece = Chunk(index, count, chunk, order)
-        return piece.put(found, jax.vmap(function)(piece.of(clients), piece.of(states)))
+        return piece.put(results, jax.vmap(function)(piece.of(clients), piece.of(states)))
 
     return lax.fori_loop(0, -(-count // chunk), body, blank)
 

@@ -181,8 +181,8 @@ def from_vector(vector: np.ndarray, uploads: int, like: Sums) -> Sums:
     """The sum of so many such vectors, in the shapes and types of `like`."""
     leaves, structure = jax.tree.flatten((like.values, like.weight))
     parts = np.split(vector, np.cumsum([np.size(leaf) for leaf in leaves])[:-1])
-    found = [part.reshape(np.shape(leaf)).astype(leaf.dtype) for part, leaf in zip(parts, leaves, strict=True)]
-    values, weight = jax.tree.unflatten(structure, found)
+    arrays = [part.reshape(np.shape(leaf)).astype(leaf.dtype) for part, leaf in zip(parts, leaves, strict=True)]
+    values, weight = jax.tree.unflatten(structure, arrays)
     count: Any = np.asarray(uploads, like.uploads.dtype)
     return like._replace(values=values, weight=weight, uploads=count)
 

@@ -67,12 +67,12 @@ class ClientRows:
         """A copy of these clients' states, a leading client axis on each array."""
         if self._ahead is None or self._ahead[0] != clients.tobytes():
             return jax.tree.unflatten(self._structure, self._read(clients))
-        found, self._ahead = self._ahead[1].result(), None
+        rows, self._ahead = self._ahead[1].result(), None
         again = np.flatnonzero(np.isin(clients, np.concatenate([clients[:0], *self._put_since])))
         if len(again):  # who was stored since then is not what was read
-            for whole, part in zip(found, self._read(clients[again]), strict=True):
+            for whole, part in zip(rows, self._read(clients[again]), strict=True):
                 whole[again] = part
-        return jax.tree.unflatten(self._structure, found)
+        return jax.tree.unflatten(self._structure, rows)
 
     def put(self, clients: np.ndarray, states: State) -> None:
         """Store the states of these clients, no one twice."""
@@ -95,13 +95,13 @@ class ClientRows:
 
     def _read(self, clients: np.ndarray) -> list[np.ndarray]:
         places = self._place[clients] - 1
-        found = []
+        parts = []
         for rows, start in zip(self._rows, self._start, strict=True):
             taken = memory.take(rows, np.maximum(places, 0))
             taken[places < 0] = start
-            found.append(taken)
+            parts.append(taken)
         self._touch(len(clients))
-        return found
+        return parts
 
     def _allocated(self, shape: tuple[int, ...], dtype: Any, folder: Path | None) -> np.ndarray:
         size = prod(shape) * dtype.itemsize

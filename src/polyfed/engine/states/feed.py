@@ -82,11 +82,11 @@ class Feed:
         programs = self.programs
         slots = np.tile(np.arange(clients.shape[1], dtype=np.int32), clients.shape[0])
         with precision(self.dtype):  # which goes by the thread
-            data, splits = some(programs.problem, clients, test, programs.placed, programs.data.seed)
+            data, splits = data_of(programs.problem, clients, test, programs.placed, programs.data.seed)
             return Fed(programs.placed(slots), data, splits)
 
 
-def some(
+def data_of(
     problem: Problem, clients: np.ndarray, test: bool, placed: Callable[[Any], jax.Array], seed: jax.Array
 ) -> tuple[Data, dict[str, Shard]]:
     """The data of (devices, slots) clients."""
@@ -98,7 +98,7 @@ def some(
 
 def single_client(problem: Problem, client: int, seed: int) -> tuple[Data, dict[str, Shard]]:
     """The data of one client, in which it is client 0."""
-    return some(problem, np.full((1, 1), client), True, jnp.asarray, jnp.uint32(seed))
+    return data_of(problem, np.full((1, 1), client), True, jnp.asarray, jnp.uint32(seed))
 
 
 def gathered(problem: Problem, clients: np.ndarray, test: bool) -> dict[str, Any]:
@@ -110,22 +110,22 @@ def gathered(problem: Problem, clients: np.ndarray, test: bool) -> dict[str, Any
     names = [name for name in SPLITS if federation.split(name).rows and (test or name != "test")]
     like = problem.as_examples(federation.like.x, federation.like.y)
     rooms = {name: room_for(problem, name, slots) for name in names}
-    found = {name: _blank(devices, slots, rooms[name], like) for name in names}
+    shards = {name: _blank(devices, slots, rooms[name], like) for name in names}
     for device, mine in enumerate(clients):
         used = dict.fromkeys(names, 0)
         for client in dict.fromkeys(mine.tolist()):
             rows, here = federation.read(client), device * slots + np.flatnonzero(mine == client)
             for name in names:
-                (inputs, targets), starts, sizes = found[name]
+                (inputs, targets), starts, sizes = shards[name]
                 x, y = problem.as_examples(*rows[name])
                 first = device * rooms[name] + used[name]
                 inputs[first : first + len(y)], targets[first : first + len(y)] = x, y
                 starts[here], sizes[here] = used[name], len(y)
                 used[name] += len(y)
         for name in names:  # nothing reads the rest, which is set all the same
-            for array in found[name].examples:
+            for array in shards[name].examples:
                 array[device * rooms[name] + used[name] : (device + 1) * rooms[name]] = 0
-    return found
+    return shards
 
 
 def _blank(devices: int, slots: int, room: int, like: tuple[np.ndarray, np.ndarray]) -> Any:

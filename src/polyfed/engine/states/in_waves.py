@@ -96,30 +96,30 @@ class Streamed:
         return total
 
     def measure(self, clients: np.ndarray, finetune: FineTune | None, on_test: bool) -> Any:
-        def found(fed: Fed, states: State) -> Any:
+        def of_wave(fed: Fed, states: State) -> Any:
             return self.programs.measure(self.server, fed.clients, states, finetune, on_test, fed.data, fed.splits)
 
-        return self._joined(clients, found, "all")
+        return self._joined(clients, of_wave, "all")
 
     def over(
         self, clients: np.ndarray, function: Callable[[Fed, State], Tree], most: int
     ) -> Iterator[tuple[np.ndarray, Tree]]:
-        for some, real, values in self._over(clients, function, "all", most):
+        for wave, real, values in self._over(clients, function, "all", most):
             fetched = self.programs.fetched(values)
-            yield some[real], jax.tree.map(lambda leaf, real=real: leaf[real.reshape(-1)], fetched)
+            yield wave[real], jax.tree.map(lambda leaf, real=real: leaf[real.reshape(-1)], fetched)
 
     def own_share(self, clients: np.ndarray) -> np.ndarray:
         return self._joined(clients, lambda fed, states: self.programs.own_share(fed.clients, states), "none")
 
     def state(self, client: int) -> State:
-        found = next(self._in_order(np.array([client], np.int32), lambda _, states: states, "none"))
-        return jax.tree.map(lambda leaf: leaf[0], found)
+        state = next(self._in_order(np.array([client], np.int32), lambda _, states: states, "none"))
+        return jax.tree.map(lambda leaf: leaf[0], state)
 
     def personal(self, clients: np.ndarray) -> Iterator[Tree]:
-        def found(fed: Fed, states: State) -> Tree:
+        def of_wave(fed: Fed, states: State) -> Tree:
             return self.programs.personal(self.server, fed.clients, states, fed.data)
 
-        return self._in_order(clients, found, "training")
+        return self._in_order(clients, of_wave, "training")
 
     def states(self) -> State:
         everyone = np.arange(self.layout.population, dtype=np.int32)
@@ -197,23 +197,23 @@ class Streamed:
         """
         reads = rows != "none" or self.programs.method.prepare is not None
         parts = list(self.layout.at_home(clients, self._block if most is None else min(most, self._block)))
-        for after, (some, real) in enumerate(parts, start=1):
-            mine = self.layout.own(some)
+        for after, (wave, real) in enumerate(parts, start=1):
+            mine = self.layout.own(wave)
             fed = self.feed.of(mine, rows == "all") if reads else self.feed.without_rows(mine)
-            found = function(fed, self.states_of(some, real, fed))
+            values = function(fed, self.states_of(wave, real, fed))
             if reads and after < len(parts):
                 self.feed.begin(self.layout.own(parts[after][0]), rows == "all")
-            yield some, real, found
+            yield wave, real, values
 
     def _joined(self, clients: np.ndarray, function: Callable[[Fed, State], Any], rows: Reads) -> Any:
         """`function(rows, states)` of all these clients, in their order."""
-        found, who = [], []
-        for some, real, values in self._over(clients, function, rows):
+        parts, who = [], []
+        for wave, real, values in self._over(clients, function, rows):
             values = self.programs.fetched(values)
-            found.append(jax.tree.map(lambda leaf, real=real: leaf[real.reshape(-1)], values))
-            who.append(some[real])
+            parts.append(jax.tree.map(lambda leaf, real=real: leaf[real.reshape(-1)], values))
+            who.append(wave[real])
         order = np.argsort(np.concatenate(who))
-        return jax.tree.map(lambda *leaves: np.concatenate(leaves)[order], *found)
+        return jax.tree.map(lambda *leaves: np.concatenate(leaves)[order], *parts)
 
     def _in_order(self, clients: np.ndarray, function: Callable[[Fed, State], Any], rows: Reads) -> Iterator[Any]:
         """The same in blocks, host by host: what is large need not be in memory whole."""

@@ -122,7 +122,7 @@ class Tuning:
 
     def edges(self, label: str) -> list[str]:
         """Where the winner is the smallest or largest number that was tried: the best may lie beyond."""
-        best, found = self.winner(label), []
+        best, ends = self.winner(label), []
         for axis in self.plan.spaces[label] if best is not None else ():
             tried = [trial.values[axis.name] for trial in self.of(label)]
             if axis.kind == "other" or not all(isinstance(value, int | float) for value in tried):
@@ -131,8 +131,8 @@ class Tuning:
             value, algorithm = best.values[axis.name], self.methods[label][best.candidate - 1].algorithm
             for end, sign, word in ((min(tried), -1, "smallest"), (max(tried), 1, "largest")):
                 if value == end and min(tried) < max(tried) and _goes_on(algorithm, axis, value, sign):
-                    found.append(f"{axis.name} = {value:g} is the {word} that was tried")
-        return found
+                    ends.append(f"{axis.name} = {value:g} is the {word} that was tried")
+        return ends
 
     def write(self, folder: Path) -> None:
         """tuning.csv with all candidates and, where the data came from a config, best.toml with the winners."""
@@ -148,13 +148,13 @@ class Tuning:
             write_text(folder / "best.toml", self._best_toml())
 
     def _winners(self) -> list[Method]:
-        found = []
+        chosen = []
         for label, candidates in self.methods.items():
             best = self.winner(label)
             if best is None:
                 raise PolyfedError(f"all candidates of '{label}' diverged, so that there is no winner")
-            found.append(candidates[best.candidate - 1])
-        return found
+            chosen.append(candidates[best.candidate - 1])
+        return chosen
 
     def _best_toml(self) -> str:
         winners = self._winners()

@@ -127,17 +127,17 @@ def search_all(
         except KeyboardInterrupt:  # a second Ctrl-C, which does not wait for the rounds under way
             outcomes = None
         if outcomes is None:
-            done = sum(search.is_done(method) for found in candidates.values() for *_, method in found)
+            done = sum(search.is_done(method) for entries in candidates.values() for *_, method in entries)
             raise Stopped(folder or Path(), done, total)
         for number, ((origin, values, _), outcome) in enumerate(zip(entries, outcomes, strict=True), start=1):
             score = outcome["measured"][search.chosen_by]
             trials.append(Trial(label, number, origin, values, score, **outcome))
         say(len(entries))
-    found = search.tuning(trials, {label: [method for *_, method in entries] for label, entries in candidates.items()})
+    tuning = search.tuning(trials, {label: [method for *_, method in entries] for label, entries in candidates.items()})
     if folder is not None:
         shutil.rmtree(folder / UNFINISHED, ignore_errors=True)
-        found.write(folder)
-    return found
+        tuning.write(folder)
+    return tuning
 
 
 @dataclass
@@ -278,19 +278,19 @@ def _silence() -> Iterator[None]:
 
 def _methods(spaces: Mapping[str, Any] | None, methods: Mapping[str, Algorithm] | None) -> dict[str, Algorithm]:
     """The given methods, and those that a space names by their algorithm."""
-    found = dict(methods or {})
-    names = {algorithm.name for algorithm in found.values()}
+    known = dict(methods or {})
+    names = {algorithm.name for algorithm in known.values()}
     for key in spaces or {}:
-        if key not in found and key not in names:
-            found[key] = get_algorithm(key)()
-    if not found:
+        if key not in known and key not in names:
+            known[key] = get_algorithm(key)()
+    if not known:
         raise PolyfedError("tune: no method to tune; spaces is empty")
-    return found
+    return known
 
 
 def _candidates(config: Config, plan: TunePlan, method: Method) -> list[tuple[str, dict[str, Any], Method]]:
     """A method's candidates; values that it refuses are named before anything runs."""
-    found = []
+    candidates = []
     for origin, values in plan.candidates(method.label):
         try:
             changes = {name: hyper_parameter(value, f"tune.{name}") for name, value in values.items()}
@@ -298,8 +298,8 @@ def _candidates(config: Config, plan: TunePlan, method: Method) -> list[tuple[st
             algorithm.check()
         except PolyfedError as error:
             raise PolyfedError(f"{config.where}: tune.space of '{method.label}': {error}") from None
-        found.append((origin, values, Method(method.label, algorithm, method.finetune)))
-    return found
+        candidates.append((origin, values, Method(method.label, algorithm, method.finetune)))
+    return candidates
 
 
 def seeds_of(config: Config, plan: TunePlan) -> list[int]:
