@@ -80,8 +80,8 @@ def evidence(split: np.ndarray, rows: np.ndarray) -> list[RowEvidence]:
     likelihood = log_expit(np.where(positive, together, -together)) - log_expit(np.where(positive, alone, -alone))
     return [
         mean_evidence(right, "steps", rows),
-        auc_evidence(together, alone, labels, rows),
-        mean_evidence(likelihood, "values", rows),
+        auc_evidence(together, alone, labels),
+        mean_evidence(likelihood),
     ]
 
 

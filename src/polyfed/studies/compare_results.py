@@ -11,8 +11,8 @@ from polyfed.core.errors import PolyfedError
 from polyfed.engine.result import Result
 from polyfed.problem.metrics import Metric, default_metric, metric_named
 from polyfed.studies.gains import Basis, GainsInTheMaking
+from polyfed.studies.same_rows import same_rows
 from polyfed.studies.scoring import client_scores, side_by_side
-from polyfed.studies.tested_rows import tested_rows
 from polyfed.studies.verdicts import detectable, verdict
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def gains(
     for place, scored in side_by_side(streams):
         own = [client.scores["personal"] for client in scored]
         pairs = zip(own[: len(ours)], own[len(ours) :], (client.labels for client in scored), strict=False)
-        rows = tested_rows(federations, int(clients[place])) if basis == "splits" else None
+        rows = same_rows(federations, int(clients[place])) if basis == "splits" else None
         making.add(place, list(pairs), rows)
     return _table([str(federation.clients[i]) for i in clients.tolist()], test, making)
 

@@ -67,7 +67,7 @@ def evidence(
         difference = metric.by_row(scores, labels) - metric.by_row(reference, labels)
         return mean_evidence(difference if higher else -difference, kind, rows)
     if metric.name == "auc" and scores.ndim == 1:
-        return auc_evidence(scores, reference, labels, rows)
+        return auc_evidence(scores, reference, labels)
     return row_evidence(metric, scores, reference, labels, higher_is_better=higher, kind=kind, rows=rows)
 
 

@@ -16,8 +16,8 @@ from polyfed.problem.problem import Problem
 from polyfed.studies.config import Config, Method
 from polyfed.studies.gains import REFERENCES, Basis, Gains, GainsInTheMaking
 from polyfed.studies.run_settings import Draw
+from polyfed.studies.same_rows import same_rows
 from polyfed.studies.scoring import ClientScores, Stream, client_scores, side_by_side
-from polyfed.studies.tested_rows import tested_rows
 
 MANY_CLIENTS = 2000
 """With more, only the metric that is shown is computed from every client's scores."""
@@ -88,7 +88,7 @@ def measure_scores(config: Config, method: Method, outcomes: Sequence[RunOutcome
             for table, client in zip(tables, clients, strict=True):
                 table.add(place, client)
             tested = split == "test" and basis == "splits"
-            rows = tested_rows(federations, int(first.simulation.evaluated[place])) if tested else None
+            rows = same_rows(federations, int(first.simulation.evaluated[place])) if tested else None
             for reference, making in gains.items():
                 pairs = [(client.scores["personal"], client.scores[reference], client.labels) for client in clients]
                 making.add(place, pairs, rows)

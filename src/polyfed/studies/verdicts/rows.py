@@ -173,26 +173,23 @@ def mean_evidence(row_gains: np.ndarray, kind: RowKind = "values", rows: np.ndar
     return _numbered(_evidence(gain, gains, len(gains), len(gains), kind), rows)
 
 
-def auc_evidence(
-    scores: np.ndarray, reference_scores: np.ndarray, labels: np.ndarray, rows: np.ndarray | None = None
-) -> RowEvidence:
+def auc_evidence(scores: np.ndarray, reference_scores: np.ndarray, labels: np.ndarray) -> RowEvidence:
     """`row_evidence` for the AUC of two classes, without leaving out one row after another.
 
     Without positive i of p, with its share V_i of negatives that are below it, the AUC A is (p A - V_i) / (p - 1); so
     the row's value is A + (n - 1) (V_i - A) / (p - 1), and likewise for negatives.
     """
     labels = np.asarray(labels) == 1
-    count, positives = len(labels), int(labels.sum())
-    smaller = min(positives, count - positives)
+    rows, positives = len(labels), int(labels.sum())
+    smaller = min(positives, rows - positives)
     if smaller < 1:
-        return _evidence(float("nan"), np.zeros(0), count, smaller, "ranks")
+        return _evidence(float("nan"), np.zeros(0), rows, smaller, "ranks")
     shares = _shares_below(scores, labels) - _shares_below(reference_scores, labels)
     gain = float(np.mean(shares[labels]))
     if smaller < 2:
-        return _evidence(gain, np.zeros(0), count, smaller, "ranks")
-    others = np.where(labels, positives, count - positives) - 1
-    values = gain + (count - 1) * (shares - gain) / others
-    return _numbered(_evidence(gain, values, count, smaller, "ranks"), rows)
+        return _evidence(gain, np.zeros(0), rows, smaller, "ranks")
+    others = np.where(labels, positives, rows - positives) - 1
+    return _evidence(gain, gain + (rows - 1) * (shares - gain) / others, rows, smaller, "ranks")
 
 
 def _shares_below(scores: np.ndarray, positive: np.ndarray) -> np.ndarray:

@@ -16,6 +16,8 @@ FEWEST_SPLITS = 3
 """Splits with a gain, below which nothing is said; half of all splits must have one, too."""
 ROWS_PER_SPLIT = 0.3
 """The error from rows counts as much as this share of the rows in further splits, at most."""
+SHARE_OF_ROWS = 0.75
+"""The weight of followed rows' variance, beside that of the splits."""
 FREEDOM_OF_SPLITS = 4.0
 """Degrees of freedom that splits add to those of followed rows, at most: their gains come from the same rows."""
 
@@ -48,9 +50,9 @@ def over_splits(
     of independent rows that the splits are worth.
 
     That variance is too large where models change with the split: it takes a row that differs in one split for a row
-    that differs in all. Where rows are `followed` through the splits, their own variance is averaged with it. It is
-    right for many rows, and a little small for few. The degrees of freedom are then the rows that carry it, and
-    min(R - 1, 4) for the splits. Of rows that are right or wrong, the floor is that of the followed rows.
+    that differs in all. This matters where rows are right or wrong. Where such rows are `followed` through the splits,
+    the variance is 3/4 of theirs, which is right for many rows and a little small for few, and 1/4 of the splits'. The
+    degrees of freedom are then the rows that carry it, and min(R - 1, 4) for the splits. The floor is theirs, too.
 
     Few rows may not have shown what rows can do. `floors` and `tails` of the splits (see `RowEvidence`) say what that
     may be, and become smaller by n2 / m: the error is at least the smallest floor, and the largest tail, times
@@ -85,9 +87,9 @@ def over_splits(
         floor = np.sqrt(UNSEEN_ROWS) / independent if variance == 0 else 0.0
     variance *= 1 / splits + test / outside
     if followed is not None:
-        variance = followed.share * followed.variance + (1 - followed.share) * variance
+        variance = SHARE_OF_ROWS * followed.variance + (1 - SHARE_OF_ROWS) * variance
         freedom = followed.carrying_rows + min(splits - 1, FREEDOM_OF_SPLITS)
-        floor = followed.floor or floor
+        floor = followed.floor
     tail = scale * float(np.max(_finite(tails, defined), initial=0.0))
     error = np.hypot(max(np.sqrt(variance), floor), widened(tail, independent))
     return student(estimate, float(error), min(freedom, rows - 1), confidence)
@@ -97,7 +99,7 @@ def over_evidence(evidence: Sequence[RowEvidence], train_rows: float | Numbers, 
     """`over_splits`, from the evidence of each split's test rows.
 
     Where rows of one class carry the metric (AUC), these are counted: few positives leave few degrees of freedom.
-    Where every split says which rows it tested, they are followed through the splits.
+    Rows that are right or wrong are followed through the splits, where every split says which rows it tested.
     """
     test = np.array([split.test_rows for split in evidence], np.float64)
     counted = np.array([split.counted_rows for split in evidence], np.float64)

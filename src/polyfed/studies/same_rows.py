@@ -11,7 +11,7 @@ from polyfed.data.population import Population
 from polyfed.data.split import PARTS, Pair
 
 
-def tested_rows(splits: Sequence[Federation | Population], client: int) -> list[np.ndarray] | None:
+def same_rows(splits: Sequence[Federation | Population], client: int) -> list[np.ndarray] | None:
     """By split, a number for each test row of a client that means the same row in all splits.
 
     Rows are told by their contents. Equal rows change places at random, as a draw would have it. None where a split
