@@ -53,7 +53,7 @@ UNSEEN = (
     Law("two features, few other rows", dimension=3, strength=1.2, distance=0.8, others_rows=200, ridge=0.01),
     Law("one law for all", dimension=15, distance=0.0, strength=0.5, others_rows=1500),
 )
-"""Laws that the method was not chosen on, though they had been looked at before its last change."""
+"""Laws that no number of the method was chosen by, but that were looked at before it was final."""
 LAST = (
     Law("near the others, tested in tenths", in_tenths=True),
     Law("27% positive", dimension=10, intercept=-1.5, strength=0.6, others=3, others_rows=900, others_differ=True),
@@ -176,7 +176,7 @@ def draw(records: Sequence[dict[str, Any]], place: Path) -> None:
         for method, (color, marker, shift) in looks.items():
             own = [record for record in records if record["metric"] == metric]
             laws = list(dict.fromkeys(record["law"] for record in own))
-            places = [sizes.index(r["rows"]) + shift + 0.022 * (laws.index(r["law"]) - len(laws) / 2) for r in own]
+            places = [sizes.index(r["rows"]) + shift + 0.34 * (laws.index(r["law"]) / len(laws) - 0.5) for r in own]
             heights = [max(record["covered"][method], 0.85) for record in own]
             axes.scatter(places, heights, s=16, color=color, marker=marker, label=method, zorder=3)
         axes.set_xticks(range(len(sizes)), [f"{size:,}" for size in sizes])
