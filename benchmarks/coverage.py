@@ -53,27 +53,45 @@ UNSEEN = (
     Law("two features, few other rows", dimension=3, strength=1.2, distance=0.8, others_rows=200, ridge=0.01),
     Law("one law for all", dimension=15, distance=0.0, strength=0.5, others_rows=1500),
 )
-"""Laws that the method was not chosen on."""
+"""Laws that no number of the method was chosen by, but that were looked at before it was final."""
+LAST = (
+    Law("near the others, tested in tenths", in_tenths=True),
+    Law("27% positive", dimension=10, intercept=-1.5, strength=0.6, others=3, others_rows=900, others_differ=True),
+    Law("test share 0.35", dimension=7, strength=0.9, distance=0.6, ridge=0.03, test_share=0.35),
+    Law("strong signal, hardly any ridge", dimension=5, strength=2.0, distance=0.5, ridge=0.01),
+    Law("weak signal, noisy labels", dimension=9, strength=0.5, distance=0.3, flips=0.3),
+    Law("personal models of five clients", dimension=6, distance=0.8, others=5, others_differ=True, pull=1.0),
+    Law("30 features, much ridge", dimension=31, strength=0.3, distance=0.15, ridge=0.3, others_rows=3000),
+    Law("most positive, a curve", dimension=6, intercept=1.8, curvature=0.5, test_share=0.25),
+)
+"""Laws that were run for the first time when the method was final."""
+FEWEST_TO_TELL = 6
+"""Rows on which two models must differ before any 95% interval can leave out zero, as in the sign test."""
 METHODS = ("polyfed", "Nadeau-Bengio", "rows alone", "one split")
 MEAN = Law("near the others", others_rows=0)
 MEAN_CLIENTS = 8
 
 
-def evidence(split: np.ndarray) -> list[RowEvidence]:
-    """By metric, what one split's test rows say of the gain; rows of `split`: labels, scores together, scores alone."""
+def evidence(split: np.ndarray, rows: np.ndarray) -> list[RowEvidence]:
+    """By metric, what one split's test rows say of the gain; `split` has labels, scores together, scores alone."""
     labels, together, alone = split
     positive = labels == 1
     right = ((together > 0) == positive) * 1.0 - ((alone > 0) == positive)
     likelihood = log_expit(np.where(positive, together, -together)) - log_expit(np.where(positive, alone, -alone))
-    return [mean_evidence(right, "steps"), auc_evidence(together, alone, labels), mean_evidence(likelihood)]
+    return [
+        mean_evidence(right, "steps", rows),
+        auc_evidence(together, alone, labels),
+        mean_evidence(likelihood),
+    ]
 
 
 def judge(law: Law, rows: int, splits: int, fresh_sets: int, seed: int) -> np.ndarray:
-    """(metrics, methods, 3) of one federation: does the interval hold the mean of the splits' true gains, does it hold
-    the expected one, and how wide is it; NaN where there is none. One split is judged by its own true gain."""
+    """(metrics, methods, 4) of one federation: does the interval hold the mean of the splits' true gains, does it hold
+    the expected one, how wide is it, and could it leave out zero; NaN where there is none. One split is judged by its
+    own true gain."""
     (client,) = federation(law, rows, splits, seed, fresh_sets=fresh_sets)
-    by_split = [evidence(split) for split in client.scores]
-    outcome = np.full((len(METRICS), len(METHODS), 3), np.nan)
+    by_split = [evidence(*split) for split in zip(client.scores, client.rows, strict=True)]
+    outcome = np.full((len(METRICS), len(METHODS), 4), np.nan)
     for metric in range(len(METRICS)):
         own = [split[metric] for split in by_split]
         true, expected = float(np.mean(client.true[:, metric])), float(client.expected[metric])
@@ -84,20 +102,21 @@ def judge(law: Law, rows: int, splits: int, fresh_sets: int, seed: int) -> np.nd
         ]
         intervals.append(_rows_alone(own, client.train_rows))
         for method, interval in enumerate(intervals):
-            outcome[metric, method] = _held(interval, true, expected)
-        outcome[metric, -1] = _held(interval_on_rows(own[0]), float(client.true[0, metric]), np.nan)
+            outcome[metric, method, :3] = _held(interval, true, expected)
+        outcome[metric, -1, :3] = _held(interval_on_rows(own[0]), float(client.true[0, metric]), np.nan)
+    outcome[0, 0, 3] = _rows_that_differ([split[0] for split in by_split]) >= FEWEST_TO_TELL
     return outcome
 
 
 def judge_mean(law: Law, clients: int, rows: int, splits: int, seed: int) -> np.ndarray:
-    """(metrics, 1, 3) as `judge`, of the mean over the clients of a federation."""
+    """(metrics, 1, 4) as `judge`, of the mean over the clients of a federation."""
     drawn = federation(law, rows, splits, seed, judged=clients)
-    every = [[evidence(split) for split in client.scores] for client in drawn]
-    outcome = np.full((len(METRICS), 1, 3), np.nan)
+    every = [[evidence(*split) for split in zip(client.scores, client.rows, strict=True)] for client in drawn]
+    outcome = np.full((len(METRICS), 1, 4), np.nan)
     for metric in range(len(METRICS)):
         own = [[split[metric] for split in client] for client in every]
         interval = mean_over_evidence(own, [client.train_rows for client in drawn])
-        outcome[metric, 0] = _held(interval, float(np.mean([client.true[:, metric] for client in drawn])), np.nan)
+        outcome[metric, 0, :3] = _held(interval, float(np.mean([client.true[:, metric] for client in drawn])), np.nan)
     return outcome
 
 
@@ -110,7 +129,8 @@ def study(
     workers: int = 1,
 ) -> list[dict[str, Any]]:
     """A record for each law, size and metric: how many federations have an interval, and by method the share of these
-    whose interval holds the true gain, and the median width."""
+    whose interval holds the true gain, and the median width. For accuracy, `can_tell` is the share of federations with
+    six rows or more on which the models differ: with fewer, every interval has to hold zero."""
     records = []
     for law in laws:
         for rows in sizes:
@@ -156,7 +176,7 @@ def draw(records: Sequence[dict[str, Any]], place: Path) -> None:
         for method, (color, marker, shift) in looks.items():
             own = [record for record in records if record["metric"] == metric]
             laws = list(dict.fromkeys(record["law"] for record in own))
-            places = [sizes.index(r["rows"]) + shift + 0.022 * (laws.index(r["law"]) - len(laws) / 2) for r in own]
+            places = [sizes.index(r["rows"]) + shift + 0.34 * (laws.index(r["law"]) / len(laws) - 0.5) for r in own]
             heights = [max(record["covered"][method], 0.85) for record in own]
             axes.scatter(places, heights, s=16, color=color, marker=marker, label=method, zorder=3)
         axes.set_xticks(range(len(sizes)), [f"{size:,}" for size in sizes])
@@ -185,6 +205,11 @@ def _rows_alone(own: Sequence[RowEvidence], train_rows: float) -> Interval:
     return student(float(np.mean([split.gain for split in known])), float(error), np.inf)
 
 
+def _rows_that_differ(own: Sequence[RowEvidence]) -> int:
+    """Of how many rows only one of two models was right in some split."""
+    return len({int(row) for split in own for row in np.asarray(split.rows)[np.asarray(split.values) != 0]})
+
+
 def _held(interval: Interval, true: float, expected: float) -> tuple[float, float, float]:
     if not interval.known:
         return np.nan, np.nan, np.nan
@@ -210,6 +235,8 @@ def _records(outcomes: np.ndarray, methods: Sequence[str], **which: Any) -> list
         wide = {m: float(np.median(own[known[:, k], k, 2])) for k, m in enumerate(methods) if known[:, k].any()}
         record = {**which, "metric": metric, "federations": len(own), "known": int(known[:, 0].sum())}
         record |= {"covered": share, "width": wide}
+        if np.isfinite(own[:, 0, 3]).any():
+            record["can_tell"] = float(np.mean(own[:, 0, 3]))
         if np.isfinite(own[:, :, 1]).any():
             has = np.isfinite(own[:, 0, 1])
             record["covered_expected"] = float(np.mean(own[has, 0, 1]))
@@ -223,12 +250,12 @@ def main() -> None:
     options.add_argument("--federations", type=int, default=400)
     options.add_argument("--splits", type=int, default=10)
     options.add_argument("--fresh-sets", type=int, default=0, help="training sets for the expected gain")
-    options.add_argument("--laws", choices=("chosen", "unseen", "mean", "all"), default="all")
+    options.add_argument("--laws", choices=("chosen", "unseen", "last", "mean", "all"), default="all")
     options.add_argument("--workers", type=int, default=1)
     options.add_argument("--record", type=Path)
     options.add_argument("--picture", type=Path)
     asked = options.parse_args()
-    groups = {"chosen": LAWS, "unseen": UNSEEN, "mean": ()}
+    groups = {"chosen": LAWS, "unseen": UNSEEN, "last": LAST, "mean": ()}
     records: dict[str, list[dict[str, Any]]] = {group: [] for group in groups if asked.laws in (group, "all")}
     for group in records:
         for law in groups[group]:
@@ -240,7 +267,7 @@ def main() -> None:
         if asked.record:
             asked.record.write_text(json.dumps(records, indent=1) + "\n")
     if asked.picture:
-        draw([*records.get("chosen", []), *records.get("unseen", [])], asked.picture)
+        draw([record for group in ("chosen", "unseen", "last") for record in records.get(group, [])], asked.picture)
 
 
 if __name__ == "__main__":

@@ -38,6 +38,9 @@ class Law:
     pull: float = 0.0
     """Where positive, together means a client's own model with a ridge of this size around the global model."""
     test_share: float = 0.3
+    in_tenths: bool = False
+    """Whether each class is dealt out into ten parts, of which the first are for testing, so that few rows of a class
+    are tested more often."""
     validation_share: float = 0.0
     """Rows that are in neither part."""
 
@@ -47,6 +50,8 @@ class Drawn(NamedTuple):
 
     scores: list[np.ndarray]
     """By split: (3, test rows) labels, scores together, scores alone (before the logistic function)."""
+    rows: list[np.ndarray]
+    """By split: which of the client's rows these are."""
     train_rows: float
     """Outside the test part."""
     true: np.ndarray
@@ -94,7 +99,8 @@ def federation(law: Law, rows: int, splits: int, seed: int, judged: int = 1, fre
             [np.broadcast_to(client.labels, part.shape), together @ client.features.T, alone @ client.features.T]
         )
         scores = [scored[:, split, part[split] == 2] for split in range(splits)]
-        drawn.append(Drawn(scores, float(np.mean(np.sum(part != 2, axis=1))), true, expected))
+        tested = [np.flatnonzero(own == 2) for own in part]
+        drawn.append(Drawn(scores, tested, float(np.mean(np.sum(part != 2, axis=1))), true, expected))
     return drawn
 
 
@@ -172,7 +178,8 @@ def _parts(rng: np.random.Generator, law: Law, labels: np.ndarray, splits: int) 
     for split in range(splits):
         for label in (0, 1):
             own = rng.permutation(np.flatnonzero(labels == label))
-            test = _count(rng, len(own) * law.test_share)
+            tenths = np.arange(len(own)) % 10 < 10 * law.test_share
+            test = int(tenths.sum()) if law.in_tenths else _count(rng, len(own) * law.test_share)
             parts[split, own[:test]] = 2
             parts[split, own[test : test + _count(rng, len(own) * law.validation_share)]] = 0
     return parts

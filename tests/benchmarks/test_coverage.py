@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +15,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import accuracy_score, log_loss, roc_auc_score
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
+RECORD = Path(__file__).parents[2] / "docs" / "coverage.json"
 
 
 @pytest.fixture
@@ -61,25 +63,55 @@ def test_intervals_hold_the_true_gain_in_a_few_federations(study) -> None:
         assert stats.binom.cdf(held, record["known"], 0.93) > 0.002, record
 
 
+def has_to_be_held(record: dict[str, Any]) -> tuple[float, float]:
+    """The least and the largest share of federations whose intervals hold the true gain.
+
+    A client of 20 rows may have wide intervals. So must one whose models differ on fewer than six rows, in most of its
+    federations: no 95% interval then leaves out zero, and the true gain is near zero.
+    """
+    free = record["rows"] == 20 or record.get("can_tell", 1.0) < 0.5
+    return 0.93, 1.0 if free else 0.99
+
+
+def test_every_recorded_share_is_as_stated() -> None:
+    """What docs/verdicts.md shows: 400 federations of each law, size and metric."""
+    groups = json.loads(RECORD.read_text())
+    assert [len(groups[name]) for name in ("chosen", "unseen", "last")] == [7 * 9, 6 * 9, 8 * 9]
+    records = [record for group in groups.values() for record in group]
+    assert {record["federations"] for record in records} == {400}
+    for record in records:
+        least, most = has_to_be_held(record)
+        assert least <= record["covered"]["polyfed"] <= most, record
+    excused = {(record["law"], record["rows"]) for record in records if record.get("can_tell", 1.0) < 0.5}
+    assert {case for case in excused if case[1] > 20} == {("7.5% positive", 100), ("7.5% positive", 1000)}
+
+
+def test_intervals_of_accuracy_are_no_wider_than_they_must_be(study) -> None:
+    """Chance is allowed for: intervals that always held the true gain would be found out. They are narrower than those
+    of Nadeau and Bengio."""
+    (record, *_) = study.coverage.study(study.coverage.LAWS[:1], 300, sizes=(1000,))
+    held = round(300 * record["covered"]["polyfed"])
+    assert stats.binom.cdf(held, 300, 0.93) > 0.002, record
+    assert stats.binom.sf(held - 1, 300, 0.98) > 0.01, record
+    assert record["can_tell"] > 0.95
+    assert record["width"]["polyfed"] < 0.85 * record["width"]["Nadeau-Bengio"]
+
+
 @pytest.mark.full
-def test_intervals_hold_the_true_gain_in_93_of_100_federations_and_not_in_all(study) -> None:
-    """400 federations for each size and metric, as docs/verdicts.md shows them."""
-    for record in study.coverage.study(study.coverage.LAWS[:1], 400):
-        assert record["covered"]["polyfed"] >= 0.93, record
-        assert record["rows"] == 20 or record["covered"]["polyfed"] <= 0.99, record
+@pytest.mark.parametrize("splits", [5, 10, 20])
+def test_few_and_many_splits_are_held_as_well(study, splits: int) -> None:
+    """200 federations, so that chance is allowed for."""
+    for record in study.coverage.study(study.coverage.LAWS[:3], 200, splits=splits, sizes=(20, 100)):
+        least, most = has_to_be_held(record)
+        held = round(record["known"] * record["covered"]["polyfed"])
+        assert stats.binom.cdf(held, record["known"], least) > 0.01, record
+        assert stats.binom.sf(held - 1, record["known"], most) > 0.01, record
 
 
 @pytest.mark.full
 def test_the_mean_over_clients_is_held_as_well(study) -> None:
     for record in study.coverage.study_mean(100, sizes=(20, 100)):
         assert stats.binom.cdf(round(100 * record["covered"]["polyfed"]), 100, 0.93) > 0.01, record
-
-
-@pytest.mark.full
-def test_other_laws_are_held_as_well(study) -> None:
-    """Accuracy of few positives may be held always: most test parts show no difference at all."""
-    for record in study.coverage.study(study.coverage.LAWS[1:], 400, sizes=(20, 100)):
-        assert record["covered"]["polyfed"] >= 0.92, record
 
 
 def test_the_table_and_the_picture_show_every_case(study, tmp_path) -> None:

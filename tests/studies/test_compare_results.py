@@ -6,6 +6,11 @@ import numpy as np
 import pytest
 
 import polyfed as pf
+from polyfed.problem.metrics import METRICS
+from polyfed.studies.gains import evidence as gain_evidence
+from polyfed.studies.same_rows import same_rows
+from polyfed.studies.scoring import client_scores
+from polyfed.studies.verdicts import over_evidence
 from tests.conftest import unequal_clients
 
 A = pf.algorithms
@@ -44,3 +49,25 @@ def test_splits_are_averaged_and_paired_in_their_order(federation) -> None:
         pf.gains(together, alone[::-1])
     with pytest.raises(pf.PolyfedError, match="found 1 results over 2"):
         pf.gains(together[:1], alone)
+
+
+def test_rows_are_followed_through_redrawn_splits(federation) -> None:
+    """The interval is that of rows with known numbers; features that change with the split hide which rows they are."""
+    splits = [federation.redrawn(number) for number in range(4)]
+    results = [
+        [trained(split, method(batch=4), seed) for seed, split in enumerate(splits)] for method in (A.FedAvg, A.Local)
+    ]
+    found = pf.gains(*results, metric="accuracy")
+    client = int(np.argmax(federation.test.sizes))
+    numbers = same_rows(splits, client)
+    assert numbers is not None
+    evidence = []
+    for rows, *pair in zip(numbers, *results, strict=True):
+        scored = [dict(client_scores(result.simulation, "test"))[client] for result in pair]
+        ours, theirs = (one.scores["personal"] for one in scored)
+        evidence.append(gain_evidence(METRICS["accuracy"], ours, theirs, scored[0].labels, rows))
+    outside = federation.train.sizes[client] + federation.validation.sizes[client]
+    interval = over_evidence(evidence, outside)
+    assert found.loc[client, ["gain_low", "gain_high"]].tolist() == pytest.approx([interval.low, interval.high])
+    hidden = over_evidence([split.without_rows() for split in evidence], outside)
+    assert interval.high - interval.low != pytest.approx(hidden.high - hidden.low, rel=1e-3)

@@ -11,6 +11,7 @@ from polyfed.core.errors import PolyfedError
 from polyfed.engine.result import Result
 from polyfed.problem.metrics import Metric, default_metric, metric_named
 from polyfed.studies.gains import Basis, GainsInTheMaking
+from polyfed.studies.same_rows import same_rows
 from polyfed.studies.scoring import client_scores, side_by_side
 from polyfed.studies.verdicts import detectable, verdict
 
@@ -45,6 +46,7 @@ def gains(
     if not test.any():
         raise PolyfedError("gains: this federation has no test rows")
     outside = federation.train.sizes[clients] + federation.validation.sizes[clients]
+    federations = [result.problem.federation for result in ours]
     making = GainsInTheMaking(chosen, len(clients), basis, outside)
     streams = [
         client_scores(result.simulation, "test", like=side[0].simulation) for side in (ours, theirs) for result in side
@@ -52,7 +54,8 @@ def gains(
     for place, scored in side_by_side(streams):
         own = [client.scores["personal"] for client in scored]
         pairs = zip(own[: len(ours)], own[len(ours) :], (client.labels for client in scored), strict=False)
-        making.add(place, list(pairs))
+        rows = same_rows(federations, int(clients[place])) if basis == "splits" else None
+        making.add(place, list(pairs), rows)
     return _table([str(federation.clients[i]) for i in clients.tolist()], test, making)
 
 

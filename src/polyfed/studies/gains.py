@@ -55,15 +55,20 @@ class Gains:
         }
 
 
-def evidence(metric: Metric, scores: np.ndarray, reference: np.ndarray, labels: np.ndarray) -> RowEvidence:
-    """What the test rows say of a gain; by a short cut where the metric allows one, to the same numbers."""
+def evidence(
+    metric: Metric, scores: np.ndarray, reference: np.ndarray, labels: np.ndarray, rows: np.ndarray | None = None
+) -> RowEvidence:
+    """What the test rows say of a gain; by a short cut where the metric allows one, to the same numbers.
+
+    `rows`: which of the client's rows these are, where that is known.
+    """
     higher, kind = metric.higher_is_better, row_kind(metric.name)
     if metric.by_row is not None:
         difference = metric.by_row(scores, labels) - metric.by_row(reference, labels)
-        return mean_evidence(difference if higher else -difference, kind)
+        return mean_evidence(difference if higher else -difference, kind, rows)
     if metric.name == "auc" and scores.ndim == 1:
         return auc_evidence(scores, reference, labels)
-    return row_evidence(metric, scores, reference, labels, higher_is_better=higher, kind=kind)
+    return row_evidence(metric, scores, reference, labels, higher_is_better=higher, kind=kind, rows=rows)
 
 
 class GainsInTheMaking:
@@ -76,11 +81,13 @@ class GainsInTheMaking:
         self.intervals: list[Interval | None] = [None] * clients
         self.evidence: list[list[RowEvidence]] = [[] for _ in range(clients)]
 
-    def add(self, place: int, runs: Sequence[Pair]) -> None:
-        """A client's scores, those of the reference, and its labels, in each run."""
+    def add(self, place: int, runs: Sequence[Pair], rows: Sequence[np.ndarray] | None = None) -> None:
+        """A client's scores, those of the reference, and its labels, in each run; of several splits, which `rows`."""
         if self.basis == "splits":
-            self.evidence[place] = [evidence(self.metric, *pair) for pair in runs]
-            self.intervals[place] = over_evidence(self.evidence[place], self.outside[place])
+            tested = [None] * len(runs) if rows is None else rows
+            splits = [evidence(self.metric, *pair, own) for pair, own in zip(runs, tested, strict=True)]
+            self.intervals[place] = over_evidence(splits, self.outside[place])
+            self.evidence[place] = [split.without_rows() for split in splits]
         elif self.basis == "rows":
             self.intervals[place] = interval_on_rows(evidence(self.metric, *runs[0]))
         else:

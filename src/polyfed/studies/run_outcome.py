@@ -16,6 +16,7 @@ from polyfed.problem.problem import Problem
 from polyfed.studies.config import Config, Method
 from polyfed.studies.gains import REFERENCES, Basis, Gains, GainsInTheMaking
 from polyfed.studies.run_settings import Draw
+from polyfed.studies.same_rows import same_rows
 from polyfed.studies.scoring import ClientScores, Stream, client_scores, side_by_side
 
 MANY_CLIENTS = 2000
@@ -70,6 +71,7 @@ def measure_scores(config: Config, method: Method, outcomes: Sequence[RunOutcome
     shown, first = config.metric, outcomes[0]
     count, finetune = len(first.simulation.evaluated), config.finetune(method.algorithm)
     basis: Basis = "splits" if first.draw.split is not None else "rows" if len(outcomes) == 1 else "seeds"
+    federations = [outcome.problem.federation for outcome in outcomes]
     gains: dict[str, GainsInTheMaking] = {}
     for split in ("validation", "test"):
         if split not in first.metrics["personal"]:
@@ -85,9 +87,11 @@ def measure_scores(config: Config, method: Method, outcomes: Sequence[RunOutcome
         for place, clients in side_by_side(streams):
             for table, client in zip(tables, clients, strict=True):
                 table.add(place, client)
+            tested = split == "test" and basis == "splits"
+            rows = same_rows(federations, int(first.simulation.evaluated[place])) if tested else None
             for reference, making in gains.items():
                 pairs = [(client.scores["personal"], client.scores[reference], client.labels) for client in clients]
-                making.add(place, pairs)
+                making.add(place, pairs, rows)
         for outcome, table in zip(outcomes, tables, strict=True):
             table.write(outcome, split, shown)
     return {reference: making.finished() for reference, making in gains.items()}

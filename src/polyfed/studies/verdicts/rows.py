@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -44,6 +44,15 @@ class RowEvidence:
     test_rows: int
     counted_rows: int
     """The rows that carry the metric: of ranks those of the smaller class, else all."""
+    kind: RowKind = "values"
+    values: np.ndarray | None = field(default=None, compare=False, repr=False)
+    """What each test row says of the gain, which is their mean; None where rows were left out in groups."""
+    rows: np.ndarray | None = field(default=None, compare=False, repr=False)
+    """Which of the client's rows these are; None where that is not known."""
+
+    def without_rows(self) -> RowEvidence:
+        """The same, without what takes memory for each row."""
+        return replace(self, values=None, rows=None)
 
 
 def row_kind(metric: str) -> RowKind:
@@ -62,6 +71,7 @@ def row_evidence(
     *,
     higher_is_better: bool = True,
     kind: RowKind = "values",
+    rows: np.ndarray | None = None,
 ) -> RowEvidence:
     """The gain of `scores` over `reference_scores` by a metric, paired on the same rows, and the rows' jackknife.
 
@@ -69,18 +79,18 @@ def row_evidence(
     error is sd(v) / sqrt(n). For a mean over rows (accuracy, log-loss, squared error) v_i is the row's own difference
     and the error that of the paired t-test. For AUC, with p positives and q negatives, it is that of DeLong et al.
     (1988) with p - 1 and q - 1 in place of p and q. More than `GROUPS` rows are left out in groups, drawn with a fixed
-    seed.
+    seed. `rows` says which of the client's rows these are, by numbers that mean the same in all splits.
     """
     scores, reference_scores, labels = np.asarray(scores), np.asarray(reference_scores), np.asarray(labels)
     if not len(scores) == len(reference_scores) == len(labels):
         counts = f"{len(scores)} and {len(reference_scores)} scores for {len(labels)} labels"
         raise PolyfedError(f"test rows: found {counts}, expected as many of each")
 
-    def gain(rows: np.ndarray) -> float:
-        difference = float(metric(scores[rows], labels[rows])) - float(metric(reference_scores[rows], labels[rows]))
+    def gain(some: np.ndarray) -> float:
+        difference = float(metric(scores[some], labels[some])) - float(metric(reference_scores[some], labels[some]))
         return oriented(difference, higher_is_better)
 
-    return _jackknife(gain, labels, kind)
+    return _numbered(_jackknife(gain, labels, kind), rows)
 
 
 def on_rows(
@@ -156,10 +166,11 @@ def over_seeds(
     return student(evidence.gain, float(error), float(freedom), confidence)
 
 
-def mean_evidence(row_gains: np.ndarray, kind: RowKind = "values") -> RowEvidence:
+def mean_evidence(row_gains: np.ndarray, kind: RowKind = "values", rows: np.ndarray | None = None) -> RowEvidence:
     """`row_evidence` for a metric that is a mean over rows, from each row's gain: the same without a jackknife."""
     gains = np.asarray(row_gains, np.float64)
-    return _evidence(float(np.mean(gains)) if len(gains) else float("nan"), gains, len(gains), len(gains), kind)
+    gain = float(np.mean(gains)) if len(gains) else float("nan")
+    return _numbered(_evidence(gain, gains, len(gains), len(gains), kind), rows)
 
 
 def auc_evidence(scores: np.ndarray, reference_scores: np.ndarray, labels: np.ndarray) -> RowEvidence:
@@ -215,11 +226,22 @@ def _jackknife(gain: Callable[[np.ndarray], float], labels: np.ndarray, kind: Ro
 def _evidence(gain: float, values: np.ndarray, rows: int, counted: int, kind: RowKind) -> RowEvidence:
     """The evidence of a gain, from the values of its rows or of groups of them; without values it has no error."""
     if len(values) < 2 or not np.isfinite(values).all():
-        return RowEvidence(gain, float("nan"), float("nan"), float("nan"), rows, counted)
+        return RowEvidence(gain, float("nan"), float("nan"), float("nan"), rows, counted, kind)
     error = float(np.std(values, ddof=1) / np.sqrt(len(values)))
     most = float(np.max(np.abs(values - values.mean()))) / len(values)
     most = most if most > 1e-12 * max(1, abs(gain)) else 0.0  # rounding
     one = 1 / counted  # what a row does to a share
     floor = max(most, one) if kind == "steps" else one if most == 0 else 0.0
     unseen = float(np.sqrt(UNSEEN_ROWS))
-    return RowEvidence(gain, error, unseen * floor, unseen * most if kind == "values" else 0.0, rows, counted)
+    tail = unseen * most if kind == "values" else 0.0
+    by_row = values if len(values) == rows else None
+    return RowEvidence(gain, error, unseen * floor, tail, rows, counted, kind, by_row)
+
+
+def _numbered(evidence: RowEvidence, rows: np.ndarray | None) -> RowEvidence:
+    """The evidence, with the numbers of its rows where they are given and each has a value."""
+    if rows is None or evidence.values is None:
+        return evidence
+    if len(rows) != evidence.test_rows:
+        raise PolyfedError(f"test rows: found {len(rows)} numbers for {evidence.test_rows} rows, expected as many")
+    return replace(evidence, rows=np.asarray(rows))
