@@ -196,6 +196,18 @@ def test_a_net_needs_stepsizes(federation) -> None:
     assert objective.iloc[-1] < objective.iloc[0]
 
 
+@pytest.mark.parametrize("cls", [A.FLIX, A.DCGD, A.DIANA, A.Scafflix])
+def test_the_local_models_of_a_net_need_epochs(federation, cls) -> None:
+    """Newton's method would start at zero, where nothing but the last bias of a net moves."""
+    problem, options = pf.Problem(federation, pf.models.mlp([4]), "softmax"), {"lr": 0.1}
+    if cls is A.Scafflix:
+        options["p"] = 0.3
+    with pytest.raises(pf.PolyfedError, match=f"{cls.name}: plm_epochs must be given, found none"):
+        Simulation(problem, cls(alpha=0.5, **options))
+    Simulation(problem, cls(alpha=0.5, plm_epochs=1, **options))
+    Simulation(problem, cls(alpha=1.0, **options))  # nobody has a local model
+
+
 @pytest.mark.parametrize(
     ("method", "message"),
     [

@@ -80,7 +80,7 @@ class DIANA(CompressedMethod):
         beta = float(given) if given.ndim == 0 else given
         if np.any(given * (1 + omega) > 1 + 1e-9):
             mixture.warn_above(self, "beta", given, 1 / (1 + omega), "Lemma 4")
-        plm = self.plm and bool(np.any(alpha < 1))
+        plm = self.local_models(problem, alpha)
         changes: dict[str, object] = {"alpha": mixture.compact(alpha), "plm": plm}
         if self.lr is None or self.smoothness is not None or problem.model.design is not None:
             L, regime = mixture.smoothness(self, problem)

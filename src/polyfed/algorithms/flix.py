@@ -72,7 +72,7 @@ class FLIX(SmoothMixtureMethod, LocalSteps):
 
     def resolve(self, problem: Problem) -> FLIX:
         alpha = self.weights(problem)
-        plm = self.plm and bool(np.any(alpha < 1))
+        plm = self.local_models(problem, alpha)
         changes: dict[str, object] = {"alpha": mixture.compact(alpha), "plm": plm}
         if self.start == "average":
             changes["smoothness"] = mixture.compact(mixture.smoothness(self, problem)[0])

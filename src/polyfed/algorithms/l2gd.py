@@ -32,7 +32,8 @@ class L2GD(Steps, SendsModel):
     """the stepsize of a local step, alpha / (n (1 - p)) in the paper; by default the theorem's, 1 / (2 max_i L_i)
     or less where p is small"""
     p: float | None = None
-    """the probability of an aggregation step; by default penalty / (penalty + max_i L_i): fewest steps"""
+    """the probability of an aggregation step; by default penalty / (penalty + max_i L_i), from 0.001 to 0.999: fewest
+    steps"""
 
     def check(self) -> None:
         checks.number(self, "penalty")

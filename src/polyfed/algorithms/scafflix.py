@@ -46,7 +46,7 @@ class Scafflix(SkippingMethod, MixtureMethod):
 
     def resolve(self, problem: Problem) -> Scafflix:
         alpha = self.weights(problem)
-        plm = self.plm and bool(np.any(alpha < 1))
+        plm = self.local_models(problem, alpha)
         return dataclasses.replace(self, **self.skipping(problem)._asdict(), alpha=mixture.compact(alpha), plm=plm)
 
     def init_server(self, params: Tree) -> Begun:

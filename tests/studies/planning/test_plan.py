@@ -53,6 +53,14 @@ def test_a_larger_budget_allows_a_larger_alpha(problem) -> None:
     assert alphas[1] == pytest.approx(limit)
 
 
+def test_the_budget_is_for_equal_alphas_whatever_alphas_are_planned(problem) -> None:
+    """Section 3.1 asks which common alpha a budget allows: its V weighs local models by L_i alone."""
+    expected, found = plan(problem, alpha=0.5), plan(problem, alpha=[1.0, 0.0, 0.2, 0.0, 0.9])
+    assert found.budgets == expected.budgets
+    assert found.constants == expected.constants
+    assert found.predictions[0].rounds != expected.predictions[0].rounds
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [({"target": 0.0}, "target must be"), ({"alpha": 0.0}, "nothing is communicated"), ({"alpha": 2.0}, "from 0 to 1")],
