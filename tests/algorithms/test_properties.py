@@ -13,11 +13,13 @@ import pytest
 
 import polyfed as pf
 from polyfed.algorithms import REGISTRY
+from polyfed.algorithms.shared.mixture import Mixture, MixtureMethod
 from polyfed.bench.compilations import compilations
+from polyfed.core import trees
 from polyfed.engine.participation import Bernoulli, sampling
 from polyfed.engine.simulation import Simulation
 from polyfed.problem.problem import precision
-from tests.algorithms.comparison import late_seed
+from tests.algorithms.comparison import SEED, cohort, late_seed
 from tests.conftest import KINDS, each_method, small_method, unequal_clients
 
 ROUNDS = 4
@@ -26,6 +28,11 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "flix, average": {"local_steps": 1, "local_lr": None, "start": "average"},
     "diana, gradient": {"memory": "gradient"},
     "scafflix, gradient": {"control": "gradient"},
+    "fedbc, own start": {"start": "own"},
+    "perfedbc, own models": {"deploy": "own"},
+    "apfl, weighted": {"output": "weighted", "output_offset": 3.0},
+    "plsgd, output II": {"output": "II"},
+    "plsgd, output III": {"output": "III"},
 }
 """Options that lead through other lines of a method."""
 
@@ -227,6 +234,31 @@ def test_an_empty_first_round_changes_nothing_and_what_begins_then_begins_later(
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves((simulation.server, simulation.client_state)))
     assert training_loss(simulation) < start
     assert simulation.excluded == {}
+
+
+@pytest.mark.parametrize(
+    "method", each_method(sorted({*REGISTRY, *OPTIONS} - {"local"}), (*KINDS, "ditto", "pfedme", "l2gd")), indirect=True
+)
+def test_clients_that_never_came_deploy_the_global_model(problem, method) -> None:
+    """Before they adapt it; with mixtures, beside the local models that they made before round 1."""
+    simulation = Simulation(problem, method, participation=1, seed=SEED, dtype="float64", init="random")
+    simulation.prepare()
+    simulation.advance(3)
+    members = cohort(1, problem)
+    absent = sorted(set(range(len(problem))) - {client for round in range(3) for client in members(round)})
+    assert len(absent) >= 3
+    for client in absent:
+        state = jax.tree.map(lambda leaf, i=client: leaf[i], simulation.client_state)
+        with precision("float64"):
+            found = simulation.programs.method.personal(simulation.server, state)
+        expected = simulation.global_params
+        if isinstance(method, MixtureMethod):
+            mine = state if isinstance(state, Mixture) else state.mixture
+            expected = trees.mix(mine.alpha, expected, mine.own)
+        for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+            np.testing.assert_allclose(a, b, atol=1e-12)
+    if simulation.own_share is not None and not isinstance(method, MixtureMethod):
+        np.testing.assert_array_equal(simulation.own_share[absent], 0.0)
 
 
 def test_a_client_whose_update_is_not_finite_is_left_out(method) -> None:

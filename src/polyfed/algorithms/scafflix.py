@@ -7,7 +7,6 @@ from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from polyfed.algorithms.contract import Total, Upload, algorithm
 from polyfed.algorithms.shared import mixture
