@@ -41,7 +41,7 @@ def assert_is(found, expected) -> None:
         for i, x in enumerate(expected["x"]):
             np.testing.assert_allclose(matrix(found.personal(i)), x, atol=1e-10)
     elif found.client_state.own is not None:  # these are adapted before they are deployed
-        for i in np.flatnonzero(found.client_state.own.met):
+        for i in np.flatnonzero(found.client_state.own.met).tolist():
             np.testing.assert_allclose(one(found.client_state.own.model, i), expected["x"][i], atol=1e-10)
 
 

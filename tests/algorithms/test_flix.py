@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -199,7 +201,8 @@ def test_a_net_needs_stepsizes(federation) -> None:
 @pytest.mark.parametrize("cls", [A.FLIX, A.DCGD, A.DIANA, A.Scafflix])
 def test_the_local_models_of_a_net_need_epochs(federation, cls) -> None:
     """Newton's method would start at zero, where nothing but the last bias of a net moves."""
-    problem, options = pf.Problem(federation, pf.models.mlp([4]), "softmax"), {"lr": 0.1}
+    problem = pf.Problem(federation, pf.models.mlp([4]), "softmax")
+    options: dict[str, Any] = {"lr": 0.1}
     if cls is A.Scafflix:
         options["p"] = 0.3
     with pytest.raises(pf.PolyfedError, match=f"{cls.name}: plm_epochs must be given, found none"):

@@ -10,6 +10,7 @@ import pytest
 
 import polyfed as pf
 from polyfed import theory
+from polyfed.algorithms.shared.local_work import LocalSteps
 from polyfed.studies.planning import regimes
 from polyfed.studies.planning.plan import plan
 from polyfed.studies.planning.regimes import federated, regime
@@ -121,6 +122,7 @@ def test_every_method_of_a_short_run_has_as_many_candidates() -> None:
         tried = sorted({share for _, share in candidates})
         assert (tried[0], tried[-1]) == regimes.RANGE
         for method, share in candidates:
+            assert isinstance(method, LocalSteps)
             assert method.lr == pytest.approx(share / 2.0 / (1 + getattr(method, "alpha", 0.0)))
 
 

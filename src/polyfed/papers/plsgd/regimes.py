@@ -208,7 +208,7 @@ def at_the_ends(rows: list[Row]) -> str:
             continue
         name, lr = str(row["method"]), float(row["lr"])
         scale = 1 + float(row["alpha"]) if name == OURS else 0.5 if name == "minibatch SGD" else 1.0
-        tried = {"stepsize": (lr * scale, RANGE)}
+        tried: dict[str, tuple[float, tuple[float, ...]]] = {"stepsize": (lr * scale, RANGE)}
         if name == OURS:
             tried["alpha"] = float(row["alpha"]), ALPHAS
         elif name == "local SGD":

@@ -48,8 +48,9 @@ class Way:
     @property
     def end(self) -> Literal["largest", "smallest"] | None:
         """Which end of the range the stepsize lies at: beyond it may be a better one."""
-        low, high = RANGE
-        return None if self.share is None else {high: "largest", low: "smallest"}.get(self.share)
+        if self.share not in RANGE:
+            return None
+        return "largest" if self.share == max(RANGE) else "smallest"
 
     @property
     def ratio(self) -> float | None:
