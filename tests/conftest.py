@@ -66,9 +66,14 @@ def known(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in options.items() if key in fields}
 
 
+def small_options(name: str) -> dict[str, Any]:
+    """The hyper-parameters of little local work that a registered method has."""
+    return known(name, SMALL) | SMALLER.get(name, {})
+
+
 def small_method(name: str, **options: Any) -> pf.algorithms.Algorithm:
     """A registered method with little local work."""
-    return pf.algorithms.REGISTRY[name](**known(name, SMALL) | SMALLER.get(name, {}) | options)
+    return pf.algorithms.REGISTRY[name](**small_options(name) | options)
 
 
 def unequal_clients(seed: int = 0, features: int = 4, classes: int = 3) -> dict[str, dict[str, tuple]]:
