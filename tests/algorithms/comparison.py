@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -9,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import polyfed as pf
-from polyfed.engine.participation import sampling
+from polyfed.engine.participation import Bernoulli, sampling
 from polyfed.engine.simulation import Simulation
 from tests.algorithms.references.shared import Members
 
@@ -30,7 +31,7 @@ def trained(problem: pf.Problem, method: pf.algorithms.Algorithm, rounds: int = 
     return simulation
 
 
-def cohort(participation: float | int, problem: pf.Problem) -> Members:
+def cohort(participation: float | int | Bernoulli, problem: pf.Problem, seed: int = SEED) -> Members:
     """Who takes part in a round, from the engine's own draw."""
     plan = sampling(participation, len(problem))
 
@@ -38,8 +39,19 @@ def cohort(participation: float | int, problem: pf.Problem) -> Members:
         if plan.full:
             return list(range(len(problem)))
         with jax.enable_x64(True):
-            clients, taken, _ = plan.cohort(jnp.uint32(SEED), jnp.int32(round), jnp.arange(plan.capacity))
-        assert bool(jnp.all(taken))
-        return sorted(int(c) for c in clients)
+            clients, taken, _ = plan.cohort(jnp.uint32(seed), jnp.int32(round), jnp.arange(plan.capacity))
+        assert plan.probability is not None or bool(jnp.all(taken))
+        return sorted(int(c) for c in clients[taken])
 
     return members
+
+
+def late_seed(participation: Bernoulli, problem: pf.Problem, alpha: Sequence[float] | None = None) -> int:
+    """A seed whose first round is empty or, where some alpha_i are 0, has clients, but only such ones."""
+
+    def late(present: list[int]) -> bool:
+        if alpha is None or min(alpha) > 0:
+            return not present
+        return bool(present) and not any(alpha[client] for client in present)
+
+    return next(seed for seed in range(100) if late(cohort(participation, problem, seed)(0)))

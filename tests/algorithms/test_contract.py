@@ -112,6 +112,18 @@ def test_a_type_that_does_not_tell_is_refused_at_registration(hint: object, show
     assert "probe" not in REGISTRY
 
 
+@pytest.mark.parametrize("value", [0, -2, 2.5, "ful", True, None])
+@pytest.mark.parametrize(
+    ("name", "field"),
+    [(name, f.name) for name in sorted(REGISTRY) for f in hyper_parameters(REGISTRY[name]) if f.name.endswith("batch")],
+)
+def test_a_number_of_rows_that_makes_no_sense_is_refused_by_name(name: str, field: str, value: object) -> None:
+    """Every method that has batches, those of its pure local models included."""
+    wanted = f"{name}: {field} must be a whole number, at least 1, or 'full', found {value!r}"
+    with pytest.raises(pf.PolyfedError, match=re.escape(wanted)):
+        REGISTRY[name](**{field: value}).check()
+
+
 def test_a_type_that_cannot_be_resolved_is_refused_at_registration() -> None:
     with pytest.raises(pf.PolyfedError, match=r"algorithm 'probe': the type of extra cannot be .*'Nowhere' is not def"):
         method_with("Nowhere | None")

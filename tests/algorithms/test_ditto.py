@@ -33,9 +33,9 @@ def test_ditto_is_lis_algorithm(problem, batch, rows, participation) -> None:
 
 
 def test_ditto_is_fedavg_beside_training_alone_where_nothing_pulls(problem) -> None:
-    result = run(problem, A.Ditto(**WORK, batch=4, penalty=0.0), participation=3)
-    average = run(problem, A.FedAvg(**WORK, batch=4), participation=3)
-    alone = run(problem, A.Local(**WORK, batch=4), participation=3)
+    result = run(problem, A.Ditto(**WORK, batch=4, penalty=0.0))
+    average = run(problem, A.FedAvg(**WORK, batch=4))
+    alone = run(problem, A.Local(**WORK, batch=4))
     np.testing.assert_allclose(matrix(result.global_params), matrix(average.global_params), atol=1e-10)
     for i in range(len(problem)):
         np.testing.assert_allclose(matrix(result.personal(i)), matrix(alone.personal(i)), atol=1e-10)

@@ -37,9 +37,12 @@ def assert_is(found, expected) -> None:
     bond = found.client_state.bond
     np.testing.assert_allclose(bond.multiplier, expected["multiplier"], atol=1e-10)
     np.testing.assert_allclose(bond.tolerance, expected["tolerance"], atol=1e-10)
-    if found.client_state.own is not None:
+    if found.client_state.own is not None and found.method.name == "fedbc":
         for i, x in enumerate(expected["x"]):
-            np.testing.assert_allclose(one(found.client_state.own, i), x, atol=1e-10)
+            np.testing.assert_allclose(matrix(found.personal(i)), x, atol=1e-10)
+    elif found.client_state.own is not None:  # these are adapted before they are deployed
+        for i in np.flatnonzero(found.client_state.own.met).tolist():
+            np.testing.assert_allclose(one(found.client_state.own.model, i), expected["x"][i], atol=1e-10)
 
 
 @pytest.mark.parametrize(
@@ -134,7 +137,7 @@ def test_with_exact_local_solves_the_fixed_point_satisfies_the_kkt_conditions(st
         start=start,
     )  # fmt: skip
     found = run(problem, method, rounds=3000, init="zeros")
-    own, multiplier = found.client_state.own["w"], found.client_state.bond.multiplier
+    own, multiplier = found.client_state.own.model["w"], found.client_state.bond.multiplier
     shared = found.global_params["w"]
     distance = np.sum((own - shared) ** 2, axis=1)
     gradient = np.einsum("ijk,ik->ij", H, own - c)
@@ -199,7 +202,9 @@ def test_the_bonds_of_absent_clients_do_not_move(problem) -> None:
         simulation.advance(1)
         after = simulation.client_state
         here = cohort(2, problem)(round)
-        for old, new in zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True):
+        np.testing.assert_array_equal(after.own.met, before.own.met | np.isin(np.arange(6), here))
+        kept = [(state.own.model, state.bond) for state in (before, after)]
+        for old, new in zip(*map(jax.tree.leaves, kept), strict=True):
             still = np.array([np.array_equal(old[i], new[i]) for i in range(6)])
             np.testing.assert_array_equal(np.flatnonzero(~still), here)
 
@@ -219,7 +224,7 @@ def test_finetuning_takes_its_steps_from_the_clients_own_model_on_training_rows(
     tuned = run(problem, A.FedBC(**FULL, adapt_steps=2, adapt_lr=0.7))
     (everyone,) = tuned.personal_blocks()
     for i, f in enumerate(clients_of(problem)):
-        x = one(tuned.client_state.own, i)
+        x = one(tuned.client_state.own.model, i)
         for _ in range(2):
             x = x - 0.7 * f.grad(x)
         np.testing.assert_allclose(one(everyone, i), x, atol=1e-10)
@@ -232,7 +237,7 @@ def test_perfedbc_adapts_the_global_model_or_the_clients_own(problem, deploy) ->
     tuned = run(problem, A.PerFedBC(**FULL, inner_lr=0.7, adapt_steps=2, deploy=deploy))
     (everyone,) = tuned.personal_blocks()
     for i, f in enumerate(clients_of(problem)):
-        x = matrix(tuned.global_params) if deploy == "global" else one(tuned.client_state.own, i)
+        x = matrix(tuned.global_params) if deploy == "global" else one(tuned.client_state.own.model, i)
         for _ in range(2):
             x = x - 0.7 * f.grad(x)
         np.testing.assert_allclose(one(everyone, i), x, atol=1e-10)
@@ -315,7 +320,7 @@ def test_the_published_protocol_adapts_on_test_rows_only_where_it_is_asked_for(p
     assert np.abs(losses - honest.measure()["personal"]["test"]["loss"]).min() > 1e-4
     x, y = problem.federation.test.of(1)
     f = Client(x, y, 3, problem.l2)
-    own = one(leaking.client_state.own, 1)
+    own = one(leaking.client_state.own.model, 1)
     adapted = own - 0.7 * f.grad(own)
     assert losses[1] == pytest.approx(f.loss(adapted) - 0.5 * problem.l2 * np.sum(adapted**2), abs=1e-10)
     with pytest.raises(pf.PolyfedError, match="adapt_on_test needs test rows of every client"):

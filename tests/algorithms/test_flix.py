@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import polyfed as pf
+from polyfed.engine.participation import Bernoulli
 from polyfed.engine.simulation import Simulation
+from tests.algorithms.comparison import cohort, late_seed
 from tests.algorithms.logistic import ALPHA, SIZES, WEIGHTS, history, logistic_problem, run
 from tests.algorithms.references.flix import gradient_descent, local_models, local_steps, mixture_gradients
 
@@ -52,6 +58,60 @@ def test_the_one_shot_average_is_equation_5(problem, own) -> None:
     result = run(problem, A.FLIX(alpha=WEIGHTS, start="average"), 1)
     np.testing.assert_allclose(result.global_params["w"], weights @ own / weights.sum(), atol=1e-11)
     assert result.bits_up == 5 * 64 * 4
+
+
+@pytest.mark.parametrize("alpha", [WEIGHTS, [0.9, 0.0, 0.0, 1.0, 0.35]])
+def test_the_average_is_taken_in_the_first_round_that_anybody_counts_in(problem, own, alpha) -> None:
+    """Rounds before it may be empty, or have only clients whose alpha is 0."""
+    seldom = Bernoulli(0.25)
+    options = {"participation": seldom, "seed": late_seed(seldom, problem, alpha)}
+    simulation = run(problem, A.FLIX(alpha=alpha, start="average", lr=0.01), 1, **options)
+    np.testing.assert_array_equal(simulation.global_params["w"], 1.0)
+    weights = np.array(alpha) ** 2 * problem.constants.smoothness
+    members, x = cohort(seldom, problem, options["seed"]), None
+    for number in range(1, 12):
+        simulation.advance(1)
+        present = members(number)
+        if x is None and np.any(weights[present]):
+            x = weights[present] @ own[present] / weights[present].sum()
+        elif x is not None and present:
+            here = np.array(alpha)[present]
+            gradients = mixture_gradients(problem, np.array(alpha), x, own)[present]
+            x = x - 0.01 * np.mean(here[:, None] * gradients, axis=0)
+        np.testing.assert_allclose(simulation.global_params["w"], 1.0 if x is None else x, atol=1e-11)
+    assert x is not None
+
+
+@pytest.mark.parametrize("alpha", [WEIGHTS, [0.9, 0.0, 0.0, 1.0, 0.35]])
+@pytest.mark.parametrize("beta", [0.3, [0.3, 0.2, 0.3, 0.1, 0.3]])
+def test_memories_begin_in_the_first_round_that_brings_gradients(problem, alpha, beta) -> None:
+    """The server's memory is the mean of the clients', whoever comes first, and the solution is exact."""
+    seldom, rand = Bernoulli(0.4), {"name": "rand_k", "k": 1}
+    options = {"participation": seldom, "seed": late_seed(seldom, problem, alpha)}
+    method = A.DIANA(alpha=alpha, memory="gradient", beta=beta, compressor=rand, lr=0.05)
+    simulation = run(problem, method, 1, **options)
+    assert not np.any(simulation.client_state.memory["w"])
+    members, begun = cohort(seldom, problem, options["seed"]), False
+    for number in range(1, 12):
+        x, bits = simulation.global_params["w"], simulation.bits_up
+        simulation.advance(1)
+        memory, senders = simulation.client_state.memory["w"], [i for i in members(number) if alpha[i]]
+        np.testing.assert_allclose(simulation.server.memory["w"], memory.mean(axis=0), atol=1e-12)
+        vectors = 1 + isinstance(beta, list)
+        assert simulation.bits_up - bits == len(senders) * 64 * vectors * (1 if begun else 3)
+        if senders and not begun:
+            own = simulation.client_state.mixture.own["w"]
+            gradients = np.array(alpha)[:, None] * mixture_gradients(problem, np.array(alpha), x, own)
+            np.testing.assert_allclose(memory[senders], gradients[senders], atol=1e-12)
+            begun = True
+    assert begun
+
+
+def test_the_share_of_the_clients_has_the_precision_of_the_run() -> None:
+    """5 / 7 in float64, also where both are whole numbers of 32 bits."""
+    with jax.enable_x64(True):
+        total = A.Total({}, jnp.asarray(5.0), jnp.asarray(5, jnp.int32), jnp.asarray(7, jnp.int32))
+        assert float(total.share) == 5 / 7
 
 
 def test_alpha_can_be_a_column_or_a_rule(problem) -> None:
@@ -136,6 +196,19 @@ def test_a_net_needs_stepsizes(federation) -> None:
     method = A.FLIX(alpha=0.5, plm_epochs=5, lr=0.3, batch=4, server_optimizer="adam")
     objective = history(problem, method, 20, 20)["objective"]
     assert objective.iloc[-1] < objective.iloc[0]
+
+
+@pytest.mark.parametrize("cls", [A.FLIX, A.DCGD, A.DIANA, A.Scafflix])
+def test_the_local_models_of_a_net_need_epochs(federation, cls) -> None:
+    """Newton's method would start at zero, where nothing but the last bias of a net moves."""
+    problem = pf.Problem(federation, pf.models.mlp([4]), "softmax")
+    options: dict[str, Any] = {"lr": 0.1}
+    if cls is A.Scafflix:
+        options["p"] = 0.3
+    with pytest.raises(pf.PolyfedError, match=f"{cls.name}: plm_epochs must be given, found none"):
+        Simulation(problem, cls(alpha=0.5, **options))
+    Simulation(problem, cls(alpha=0.5, plm_epochs=1, **options))
+    Simulation(problem, cls(alpha=1.0, **options))  # nobody has a local model
 
 
 @pytest.mark.parametrize(

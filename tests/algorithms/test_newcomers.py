@@ -116,6 +116,26 @@ def test_apfl_trains_the_newcomers_model_and_weight_by_equation_17(problem, adap
     np.testing.assert_allclose(matrix(joined(problem, method)), expected, atol=1e-10)
 
 
+def test_apfl_starts_the_newcomer_at_the_participants_mean_weight(problem, others) -> None:
+    """As they have learned it, from whatever they started at; with a fixed weight there is nothing to learn."""
+    method = A.APFL(lr=0.3, alpha=[0.2, 0.4, 0.1, 0.5, 0.3], batch="full", local_steps=6, alpha_lr=3.0)
+    simulation = Simulation(others, method, dtype="float64")
+    simulation.prepare()
+    simulation.advance(8)
+    learned = np.mean(simulation.client_state.alpha)
+    assert abs(learned - 0.3) > 0.01
+    assert float(simulation.server.alpha) == pytest.approx(learned, abs=1e-12)
+    found = joined(problem, simulation.method, round=8, server=simulation.server)
+    w = matrix(simulation.global_params)
+    fixed = dataclasses.replace(method, alpha_lr=1e-300)
+    expected = joined(problem, fixed, round=8, server=simulation.server)
+    v = w.copy()
+    for _ in range(6):
+        v = v - 0.3 * learned * clients_of(problem)[CLIENT].grad(learned * v + (1 - learned) * w)
+    np.testing.assert_allclose(matrix(expected), learned * v + (1 - learned) * w, atol=1e-10)
+    assert np.abs(matrix(found) - matrix(expected)).max() > 1e-6
+
+
 @pytest.mark.parametrize("cls", [A.FLIX, A.DCGD, A.DIANA, A.Scafflix])
 def test_mixtures_compute_the_newcomers_local_model_and_mix(problem, cls) -> None:
     own = descent(problem, 0.5, 8000)

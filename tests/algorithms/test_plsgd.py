@@ -120,6 +120,9 @@ class Plain:
     def weight(self, weighting):
         return 1.0
 
+    def own(self, value):
+        return value
+
 
 def rounds_by_hand(problem, method, rounds: int = 2) -> Plain:
     """Two rounds of one client alone, outside the engine."""

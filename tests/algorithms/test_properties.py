@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,21 +13,34 @@ import pytest
 
 import polyfed as pf
 from polyfed.algorithms import REGISTRY
+from polyfed.algorithms.shared.mixture import Mixture, MixtureMethod
 from polyfed.bench.compilations import compilations
-from polyfed.engine.participation import sampling
+from polyfed.core import trees
+from polyfed.engine.participation import Bernoulli, sampling
 from polyfed.engine.simulation import Simulation
 from polyfed.problem.problem import precision
+from tests.algorithms.comparison import SEED, cohort, late_seed
 from tests.conftest import KINDS, each_method, small_method, unequal_clients
 
 ROUNDS = 4
+OPTIONS: dict[str, dict[str, Any]] = {
+    "flix, one gradient": {"local_steps": 1, "local_lr": None},
+    "flix, average": {"local_steps": 1, "local_lr": None, "start": "average"},
+    "diana, gradient": {"memory": "gradient"},
+    "scafflix, gradient": {"control": "gradient"},
+    "fedbc, own start": {"start": "own"},
+    "perfedbc, own models": {"deploy": "own"},
+    "apfl, weighted": {"output": "weighted", "output_offset": 3.0},
+    "plsgd, output II": {"output": "II"},
+    "plsgd, output III": {"output": "III"},
+}
+"""Options that lead through other lines of a method."""
 
 
 @pytest.fixture(params=each_method([*sorted(REGISTRY), "flix, one gradient"]))
 def method(request):
     """Each registered algorithm, with little local work."""
-    if request.param == "flix, one gradient":
-        return pf.algorithms.FLIX(batch=4, lr=0.1, plm_epochs=2)
-    return small_method(request.param)
+    return small_method(request.param.split(",")[0], **OPTIONS.get(request.param, {}))
 
 
 def run(problem, method, **options):
@@ -51,6 +65,12 @@ def outcome(result) -> list[np.ndarray]:
     """All that a run ends with: server, client states, and metrics but for the time."""
     metrics = result.history.drop(columns="seconds").to_numpy(float)
     return [*map(np.asarray, jax.tree.leaves((result.simulation.server, result.client_state))), metrics]
+
+
+def training_loss(simulation: Simulation) -> float:
+    """Of the deployed models, with the ridge, in the mean over clients."""
+    values = simulation.measure()["personal"]["train"]
+    return float(np.mean(values["loss"] + values["ridge"]))
 
 
 def assert_same(one, other, tolerance: float) -> None:
@@ -192,6 +212,53 @@ def test_absent_clients_are_unchanged(problem, method) -> None:
         assert len(absent) == len(problem) - 3
         for old, new in zip(before, after, strict=True):
             np.testing.assert_array_equal(old[absent], new[absent])
+
+
+@pytest.mark.parametrize(
+    "method",
+    each_method([*sorted(REGISTRY), "flix, average", "diana, gradient", "scafflix, gradient"]),
+    indirect=True,
+)
+def test_an_empty_first_round_changes_nothing_and_what_begins_then_begins_later(problem, method) -> None:
+    """Each client comes with a probability, and at first nobody does."""
+    seldom = Bernoulli(0.4)
+    simulation = Simulation(problem, method, participation=seldom, seed=late_seed(seldom, problem), dtype="float64")
+    simulation.prepare()
+    before = jax.tree.leaves((simulation.server, simulation.client_state))
+    simulation.advance(1)
+    for old, new in zip(before, jax.tree.leaves((simulation.server, simulation.client_state)), strict=True):
+        np.testing.assert_array_equal(old, new)
+    assert simulation.bits_up == simulation.bits_down == 0
+    start = training_loss(simulation)
+    simulation.advance(30)
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves((simulation.server, simulation.client_state)))
+    assert training_loss(simulation) < start
+    assert simulation.excluded == {}
+
+
+@pytest.mark.parametrize(
+    "method", each_method(sorted({*REGISTRY, *OPTIONS} - {"local"}), (*KINDS, "ditto", "pfedme", "l2gd")), indirect=True
+)
+def test_clients_that_never_came_deploy_the_global_model(problem, method) -> None:
+    """Before they adapt it; with mixtures, beside the local models that they made before round 1."""
+    simulation = Simulation(problem, method, participation=1, seed=SEED, dtype="float64", init="random")
+    simulation.prepare()
+    simulation.advance(3)
+    members = cohort(1, problem)
+    absent = sorted(set(range(len(problem))) - {client for round in range(3) for client in members(round)})
+    assert len(absent) >= 3
+    for client in absent:
+        state = jax.tree.map(lambda leaf, i=client: leaf[i], simulation.client_state)
+        with precision("float64"):
+            found = simulation.programs.method.personal(simulation.server, state)
+        expected = simulation.global_params
+        if isinstance(method, MixtureMethod):
+            mine = state if isinstance(state, Mixture) else state.mixture
+            expected = trees.mix(mine.alpha, expected, mine.own)
+        for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+            np.testing.assert_allclose(a, b, atol=1e-12)
+    if simulation.own_share is not None and not isinstance(method, MixtureMethod):
+        np.testing.assert_array_equal(simulation.own_share[absent], 0.0)
 
 
 def test_a_client_whose_update_is_not_finite_is_left_out(method) -> None:

@@ -35,17 +35,46 @@ def smoothness_of_batches(a: np.ndarray, batch: int) -> float:
     return (1 - 1 / batch) * L.mean() + 2 * L.max() / batch
 
 
-@pytest.mark.parametrize("method", [Scaffnew(batch=3), Scafflix(alpha=0.5, batch=3)])
-def test_with_batches_the_stepsize_is_one_over_a(logistic, method) -> None:
-    expected = [1 / smoothness_of_batches(logistic.federation.train.of(i)[0], 3) for i in range(4)]
-    np.testing.assert_allclose(method.resolve(logistic).lr, expected)
+@pytest.mark.parametrize("cls", [Scaffnew, Scafflix])
+@pytest.mark.parametrize(
+    ("batch", "replace", "least"), [(3, True, [3] * 4), (3, False, [2] * 4), (7, False, [1, 4, 7, 3])]
+)
+def test_with_batches_the_stepsize_is_one_over_a_of_the_shortest(logistic, cls, batch, replace, least) -> None:
+    """Clients of 8, 11, 14 and 17 rows; without replacement, the last batch of a pass has those that are left."""
+    rows = [logistic.federation.train.of(i)[0] for i in range(4)]
+    expected = [1 / smoothness_of_batches(a, b) for a, b in zip(rows, least, strict=True)]
+    np.testing.assert_allclose(cls(batch=batch, replace=replace).resolve(logistic).lr, expected)
+
+
+def test_batches_of_one_row_at_the_end_of_a_pass_do_not_diverge() -> None:
+    """21 rows in batches of 20: every second batch is a single row. The gap stays below where it started."""
+    draws = np.random.default_rng(0)
+    x = draws.normal(size=(5, 21, 4)) * np.where(np.arange(21) % 7, 0.3, 6.0)[None, :, None]
+    clients = [(rows, rows @ draws.normal(size=4) + draws.normal(size=21)) for rows in x]
+    fed = pf.Federation.from_arrays(clients, test=0, validation=0)
+    problem = pf.Problem(fed, pf.models.linear(bias=False), "squared", l2=L2)
+    problem.solve(1.0)
+    gaps = [
+        pf.simulate(problem, Scaffnew(batch=20, p=0.1), rounds=60, dtype="float64", seed=seed).history["gap"]
+        for seed in range(2)
+    ]
+    assert all(gap.iloc[10:].max() < gap.iloc[0] for gap in gaps)
+
+
+def test_without_strong_convexity_clients_communicate_all_the_same(logistic) -> None:
+    """Theory's p is 0 there; the least by default is 0.001."""
+    flat = pf.Problem(logistic.federation, pf.models.linear(bias=False), "logistic", l2=1e-12)
+    assert Scaffnew().resolve(flat).p == 1e-3
+    usual = Scaffnew().resolve(logistic).p
+    assert usual is not None
+    assert usual > 1e-3
 
 
 @pytest.mark.parametrize("alpha", few([1.0, 0.3], 0.3))
 def test_an_accuracy_makes_the_stepsizes_small_enough_for_the_noise(logistic, alpha) -> None:
     """C_i written out: twice the variance of an example's gradient at the solution's personal model, over the batch."""
     epsilon, batch = 1e-3, 2
-    found = np.asarray(Scafflix(alpha=alpha, batch=batch, accuracy=epsilon).resolve(logistic).lr)
+    found = np.asarray(Scafflix(alpha=alpha, batch=batch, replace=True, accuracy=epsilon).resolve(logistic).lr)
     solution = logistic.solve(alpha)
     for i in range(4):
         a, b = logistic.federation.train.of(i)
@@ -73,7 +102,7 @@ def test_a_net_with_known_smoothness_takes_the_nonconvex_theory(net, method, the
     assert FLIX(alpha=0.5, smoothness=2.0, plm_epochs=1).resolve(net).lr == pytest.approx(1 / (0.25 * 2.0))
 
 
-@pytest.mark.parametrize("method", [DCGD(alpha=0.5), DIANA(alpha=0.5), FLIX(alpha=0.5)])
+@pytest.mark.parametrize("method", [cls(alpha=0.5, plm_epochs=1) for cls in (DCGD, DIANA, FLIX)])
 def test_a_net_without_it_is_refused(net, method) -> None:
     with pytest.raises(pf.PolyfedError, match=r"lr must be given.*smoothness"):
         method.resolve(net)
@@ -84,7 +113,7 @@ def test_a_net_without_it_is_refused(net, method) -> None:
 )
 def test_a_smoothness_that_cannot_be_is_refused(net, smoothness, message) -> None:
     with pytest.raises(pf.PolyfedError, match=message):
-        DCGD(alpha=0.5, smoothness=smoothness).resolve(net)
+        DCGD(alpha=0.5, smoothness=smoothness, plm_epochs=1).resolve(net)
 
 
 def test_the_trace_bound_can_be_taken_instead(logistic) -> None:

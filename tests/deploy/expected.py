@@ -13,12 +13,12 @@ from polyfed.deploy.site.state_file import StateFile
 from polyfed.engine.checkpoint.tensors import load_tree
 from polyfed.engine.simulation import Simulation
 from polyfed.studies.config import algorithm_from
-from tests.conftest import SMALL, known
+from tests.conftest import small_options
 
 
 def small(name: str) -> dict[str, Any]:
     """A section [algorithm] with little local work."""
-    return {"name": name, **known(name, SMALL)}
+    return {"name": name, **small_options(name)}
 
 
 def simulated(

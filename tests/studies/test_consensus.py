@@ -77,7 +77,7 @@ def test_a_control_variate_is_in_what_is_noted(problem) -> None:
 
 @pytest.mark.parametrize(
     "method",
-    [A.Ditto(local_steps=3), A.Scaffnew(lr=0.1, p=0.4)],
+    [A.Ditto(local_steps=3), A.Scaffnew(lr=0.1, p=0.4), A.L2GD(lr=0.1, p=0.4), A.FedBC(start="own", local_steps=3)],
     ids=lambda method: method.name,
 )
 def test_any_method_with_local_steps_can_be_watched(problem, method) -> None:

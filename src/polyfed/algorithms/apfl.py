@@ -12,6 +12,7 @@ from jax import lax
 from polyfed import theory
 from polyfed.algorithms.contract import Total, Upload, algorithm
 from polyfed.algorithms.shared import checks, mixture, newcomer
+from polyfed.algorithms.shared.kept_model import KeptModel
 from polyfed.algorithms.shared.local_work import LocalWork, Weighted
 from polyfed.algorithms.shared.running_mean import OutputServer, RunningMean, Terms
 from polyfed.core.errors import PolyfedError
@@ -21,19 +22,32 @@ from polyfed.problem.objective import Batch, Batching, Objective
 from polyfed.problem.problem import Problem
 
 
+class ApflServer(NamedTuple):
+    """The global model; where alpha_i are learned, also the last participants' mean, which a newcomer starts from."""
+
+    output: OutputServer
+    alpha: jax.Array | None
+
+    @property
+    def params(self) -> Tree:
+        return self.output.params
+
+
 class ApflState(NamedTuple):
     """v_i and alpha_i; with weighted output also the mean of v_i over the steps so far."""
 
-    own: Tree
+    own: KeptModel
     alpha: jax.Array
     mean: RunningMean | None = None
 
 
 class ApflUpload(NamedTuple):
-    """The move of w_i; with weighted output also the round's sum of p_t w_i^t."""
+    """The moves of w_i and, where it is learned, of alpha_i since the start; with weighted output also the round's sum
+    of p_t w_i^t."""
 
     move: Tree
     models: Terms | None = None
+    learned: jax.Array | None = None
 
 
 class Walk(NamedTuple):
@@ -94,21 +108,23 @@ class APFL(LocalWork, Weighted):
                 offset = theory.apfl_offset(constants.smoothness, constants.convexity, self.local_steps)
         return dataclasses.replace(self, alpha=mixture.compact(alpha), output_offset=offset)
 
-    def init_server(self, params: Tree) -> OutputServer:
-        return OutputServer.start(params, averages=self.output == "weighted")
+    def init_server(self, params: Tree) -> ApflServer:
+        alpha = None if self.adaptive == "off" else newcomer.typical(self.alpha)
+        return ApflServer(OutputServer.start(params, averages=self.output == "weighted"), alpha)
 
     def init_client(self, params: Tree) -> ApflState:
         mean = RunningMean.start(params) if self.output == "weighted" else None
-        return ApflState(params, jnp.zeros(()), mean)
+        return ApflState(KeptModel.start(params), jnp.zeros(()), mean)
 
     def prepare(self, state: ApflState, f: Objective, key: jax.Array) -> ApflState:
         return state._replace(alpha=jnp.asarray(f.own(self.alpha), state.alpha.dtype))
 
-    def broadcast(self, server: OutputServer) -> Tree:
-        return server.sent
+    def broadcast(self, server: ApflServer) -> Tree:
+        return server.output.sent
 
     def local(self, sent: Tree, state: ApflState, f: Objective, key: jax.Array) -> tuple[Upload, ApflState]:
         w = sent if state.mean is None else sent[0]
+        v = state.own.beside(w)
 
         def step(walk: Walk, batch: Batch | None) -> Walk:
             t = f.round * self.local_steps + walk.done + 1
@@ -127,31 +143,37 @@ class APFL(LocalWork, Weighted):
             copies, owns = self._plus(walk.copies, copy, t), self._plus(walk.owns, own, t)
             return Walk(copy, own, alpha, walk.done + 1, copies, owns)
 
-        start = Walk(w, state.own, state.alpha, jnp.zeros((), jnp.int32))
+        start = Walk(w, v, state.alpha, jnp.zeros((), jnp.int32))
         if state.mean is not None:
             start = start._replace(copies=Terms.none(w), owns=Terms.none(w))
         end, steps = f.train(step, start, key, self.work)
         mean = state.mean
         if mean is not None and end.owns is not None:  # the steps that it missed count with the v_i that it had
-            mean = mean.after_absence(sent[1], state.own, end.owns)
-        upload = ApflUpload(subtract(end.copy, w), end.copies)
-        return Upload(upload, f.weight(self.weighting), steps=steps), ApflState(end.own, end.alpha, mean)
+            mean = mean.after_absence(sent[1], v, end.owns)
+        learned = None if self.adaptive == "off" else end.alpha - f.own(self.alpha)
+        upload = ApflUpload(subtract(end.copy, w), end.copies, learned)
+        state = ApflState(KeptModel.after(end.own), end.alpha, mean)
+        return Upload(upload, f.weight(self.weighting), steps=steps), state
 
-    def update(self, server: OutputServer, total: Total) -> OutputServer:
+    def update(self, server: ApflServer, total: Total) -> ApflServer:
         mean: ApflUpload = total.mean
-        return server.moved(mean.move, mean.models)  # (8)
+        alpha = None if mean.learned is None else jnp.clip(newcomer.typical(self.alpha) + mean.learned, 0.0, 1.0)
+        return ApflServer(server.output.moved(mean.move, mean.models), alpha)  # (8)
 
-    def personal(self, server: OutputServer, state: ApflState) -> Tree:
-        own = state.own
-        if state.mean is not None and server.weight is not None:
-            own = state.mean.until(server.weight, own)
+    def personal(self, server: ApflServer, state: ApflState) -> Tree:
+        own, weight = state.own.beside(server.params), server.output.weight
+        if state.mean is not None and weight is not None:
+            own = state.mean.until(weight, own)
         return mix(state.alpha, own, server.params)
 
     def own_share(self, state: ApflState) -> jax.Array:
-        return state.alpha
+        return state.own.share * state.alpha
 
-    def adapt(self, server: OutputServer, f: Objective, key: jax.Array, work: Batching | None = None) -> Tree:
-        """Eq. (17): v from the global model, which stays; alpha by (10) at every step, where it is adaptive."""
+    def adapt(self, server: ApflServer, f: Objective, key: jax.Array, work: Batching | None = None) -> Tree:
+        """Eq. (17): v from the global model, which stays; alpha by (10) at every step, where it is adaptive.
+
+        An adaptive alpha starts at the participants' mean: from a small one v would move slowly, and alpha with it.
+        """
         w = server.params
 
         def step(walk: Walk, batch: Batch | None) -> Walk:
@@ -161,7 +183,8 @@ class APFL(LocalWork, Weighted):
             alpha = walk.alpha if self.adaptive == "off" else self._mixing(walk, gradient, f, t)
             return Walk(w, own, alpha, walk.done + 1)
 
-        start = Walk(w, w, newcomer.typical(self.alpha), jnp.zeros((), jnp.int32))
+        alpha = newcomer.typical(self.alpha) if server.alpha is None else server.alpha
+        start = Walk(w, w, alpha, jnp.zeros((), jnp.int32))
         end = f.train(step, start, key, work or self.work)[0]
         return mix(end.alpha, end.own, w)
 

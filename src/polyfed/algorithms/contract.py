@@ -72,6 +72,12 @@ class Total:
         """The weighted mean of the uploaded values."""
         return trees.scale(1.0 / self.weight, self.values)
 
+    @property
+    def share(self) -> jax.Array:
+        """The share of all clients that sent something, in the run's precision."""
+        real = self.weight.dtype
+        return self.count.astype(real) / self.population.astype(real)
+
 
 class Algorithm(ABC):
     """A method of federated learning: a frozen dataclass of hyper-parameters and a few pure functions.

@@ -53,7 +53,7 @@ class DCGD(CompressedMethod, SendsModel):
         compressor.check(size)
         changes: dict[str, object] = {
             "alpha": mixture.compact(alpha),
-            "plm": self.plm and bool(np.any(alpha < 1)),
+            "plm": self.local_models(problem, alpha),
             "compressor": compressor,
         }
         if compressor.biased:

@@ -15,6 +15,7 @@ from polyfed.algorithms.shared import checks, mixture
 from polyfed.algorithms.shared.compressed import CompressedMethod, model_size
 from polyfed.algorithms.shared.mixture import Mixture
 from polyfed.algorithms.shared.per_client import is_vector, resolved
+from polyfed.algorithms.shared.server import Begun
 from polyfed.core import trees
 from polyfed.core.errors import PolyfedError
 from polyfed.core.trees import Tree
@@ -26,10 +27,11 @@ THEOREMS = {"strong": 5, "convex": 7, "nonconvex": 9}
 
 
 class DianaServer(NamedTuple):
-    """x, and h, the mean of the clients' memories."""
+    """x, and h, the mean of the clients' memories; where these start at gradients, the rounds that brought any."""
 
     params: Tree
     memory: Tree
+    rounds: jax.Array | None = None
 
 
 class DianaState(NamedTuple):
@@ -78,7 +80,7 @@ class DIANA(CompressedMethod):
         beta = float(given) if given.ndim == 0 else given
         if np.any(given * (1 + omega) > 1 + 1e-9):
             mixture.warn_above(self, "beta", given, 1 / (1 + omega), "Lemma 4")
-        plm = self.plm and bool(np.any(alpha < 1))
+        plm = self.local_models(problem, alpha)
         changes: dict[str, object] = {"alpha": mixture.compact(alpha), "plm": plm}
         if self.lr is None or self.smoothness is not None or problem.model.design is not None:
             L, regime = mixture.smoothness(self, problem)
@@ -90,7 +92,8 @@ class DIANA(CompressedMethod):
         return dataclasses.replace(self, **changes, compressor=compressor, beta=beta, smoothness=None)
 
     def init_server(self, params: Tree) -> DianaServer:
-        return DianaServer(params, trees.zeros_like(params))
+        rounds = jnp.zeros((), jnp.int32) if self.memory == "gradient" else None
+        return DianaServer(params, trees.zeros_like(params), rounds)
 
     def init_client(self, params: Tree) -> DianaState:
         return DianaState(mixture.blank(params), trees.zeros_like(params))
@@ -99,40 +102,41 @@ class DIANA(CompressedMethod):
         return state._replace(mixture=mixture.prepared(self, state.mixture, f, key))
 
     def broadcast(self, server: DianaServer) -> Tree:
-        return server.params  # line 2
+        return server.params if server.rounds is None else Begun(server.params, server.rounds)  # line 2
 
-    def local(self, x: Tree, state: DianaState, f: Objective, key: jax.Array) -> tuple[Upload, DianaState]:
+    def local(self, sent: Tree, state: DianaState, f: Objective, key: jax.Array) -> tuple[Upload, DianaState]:
+        x = sent.params if self.memory == "gradient" else sent
         gradient = mixture.gradient(x, state.mixture, f, key, self.one_batch)
         difference = trees.subtract(gradient, state.memory)  # line 4
         message, bits, sealed = self.compressed(f, key, difference)  # line 5
         beta = f.own(self.beta)
         if self.memory == "gradient":
-            first = f.round == 0
+            first = sent.rounds == 0
             message, beta = trees.where(first, difference, message), jnp.where(first, 1.0, beta)
             bits = jnp.where(first, trees.bits(difference), bits)
             sealed = dataclasses.replace(sealed, whole=first)
         change = trees.scale(beta, message)
         apart = is_vector(self.beta)
-        sent = DianaUpload(message, change if apart else None)
+        values = DianaUpload(message, change if apart else None)
         code = DianaUpload(sealed, dataclasses.replace(sealed, factor=beta) if apart else None)
         bits = bits * (2 if apart else 1)
-        upload = Upload(sent, bits=bits, silent=state.mixture.alpha == 0, sealed=code)
+        upload = Upload(values, bits=bits, silent=state.mixture.alpha == 0, sealed=code)
         return upload, state._replace(memory=trees.add(state.memory, change))  # line 6
 
     def update(self, server: DianaServer, total: Total) -> DianaServer:
         mean: DianaUpload = total.mean
         step = trees.add(server.memory, mean.difference)  # line 8
-        share = total.count / total.population
         change = mean.memory
         if change is None:
             beta = resolved(self.beta)
             assert not isinstance(beta, list), "clients with their own beta_i send the change of their memory"
-            if self.memory == "gradient":  # in the first round every memory is zero, and takes the gradient itself
-                beta = jnp.where(trees.squared_norm(server.memory) == 0, 1.0, beta)
+            if server.rounds is not None:  # in the first round a memory takes the gradient itself
+                beta = jnp.where(server.rounds == 0, 1.0, beta)
             change = trees.scale(beta, mean.difference)
         return DianaServer(
             trees.descend(server.params, resolved(self.lr), step),  # line 9
-            trees.add(server.memory, trees.scale(share, change)),  # line 10
+            trees.add(server.memory, trees.scale(total.share, change)),  # line 10
+            None if server.rounds is None else server.rounds + trees.nonzero(mean.difference).astype(jnp.int32),
         )
 
     def personal(self, server: DianaServer, state: DianaState) -> Tree:

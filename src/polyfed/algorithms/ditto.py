@@ -8,6 +8,7 @@ import jax
 
 from polyfed.algorithms.contract import Total, Upload, algorithm
 from polyfed.algorithms.shared import checks, newcomer
+from polyfed.algorithms.shared.kept_model import KeptModel
 from polyfed.algorithms.shared.local_work import LocalWork, Weighted
 from polyfed.algorithms.shared.server import Averaged, Averages
 from polyfed.core.schedules import Schedule, at
@@ -40,24 +41,28 @@ class Ditto(LocalWork, Weighted, Averages):
             checks.whole(self, "personal_steps")
         Averages.check(self)
 
-    def init_client(self, params: Tree) -> Tree:
-        return params  # v_i
+    def init_client(self, params: Tree) -> KeptModel:
+        return KeptModel.start(params)  # v_i
 
-    def local(self, w: Tree, v: Tree, f: Objective, key: jax.Array) -> tuple[Upload, Tree]:
+    def local(self, w: Tree, state: KeptModel, f: Objective, key: jax.Array) -> tuple[Upload, KeptModel]:
         lr = at(self.lr, f.round)
 
         def step(y: Tree, batch: Batch | None) -> Tree:
             return descend(y, lr, f.grad(y, batch))
 
         y, steps = f.train(step, w, key, self.work)  # the global model's part
-        v = self._personalised(v, w, f, key, self._personal_work())  # the client's own, anchored at the round's w
-        return Upload(subtract(y, w), f.weight(self.weighting), steps=steps), v
+        # the client's own, anchored at the round's w
+        v = self._personalised(state.beside(w), w, f, key, self._personal_work())
+        return Upload(subtract(y, w), f.weight(self.weighting), steps=steps), KeptModel.after(v)
 
     def update(self, server: Averaged, total: Total) -> Averaged:
         return self.moved(server, total.mean)
 
-    def personal(self, server: Averaged, v: Tree) -> Tree:
-        return v
+    def personal(self, server: Averaged, state: KeptModel) -> Tree:
+        return state.beside(server.params)
+
+    def own_share(self, state: KeptModel) -> jax.Array:
+        return state.share
 
     def adapt(self, server: Averaged, f: Objective, key: jax.Array, work: Batching | None = None) -> Tree:
         """v_i from the global model, which stays."""

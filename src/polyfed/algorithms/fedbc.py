@@ -9,7 +9,8 @@ import optax
 
 from polyfed.algorithms.contract import Upload, algorithm
 from polyfed.algorithms.shared import checks, newcomer, server
-from polyfed.algorithms.shared.bonds import BcServer, BcState, BondedMethod, lagrangian_gradient
+from polyfed.algorithms.shared.bonds import BcServer, BcState, BondedMethod, kept, lagrangian_gradient
+from polyfed.algorithms.shared.kept_model import KeptModel
 from polyfed.algorithms.shared.server import Optimizer
 from polyfed.core.schedules import at
 from polyfed.core.trees import Tree, squared_norm, subtract
@@ -41,17 +42,20 @@ class FedBC(BondedMethod):
             checks.number(self, "adapt_lr", above=True)
 
     def init_client(self, params: Tree) -> BcState:
-        return BcState(params, self.first_bond())
+        return BcState(KeptModel.start(params), self.first_bond())
 
     def local(self, z: Tree, state: BcState, f: Objective, key: jax.Array) -> tuple[Upload, BcState]:
-        start = z if self.start == "server" else state.own
+        start = z if self.start == "server" else kept(state).beside(z)
         x, steps = self._oracle(start, z, state.bond.multiplier, f, key, self.work)  # line 7
         move = subtract(x, z)
         bond = self.dual_step(state.bond, squared_norm(move), f.round)  # line 8
-        return Upload(move, self.weight(bond, f), steps=steps), BcState(x, bond)  # line 9
+        return Upload(move, self.weight(bond, f), steps=steps), BcState(KeptModel.after(x), bond)  # line 9
 
     def personal(self, server: BcServer, state: BcState) -> Tree:
-        return state.own
+        return kept(state).beside(server.params)
+
+    def own_share(self, state: BcState) -> jax.Array:
+        return kept(state).share
 
     def refine(self, model: Tree, f: Objective, key: jax.Array, work: Batching | None = None) -> Tree:
         """FedBC-FineTune: adapt_steps more, on f_i alone."""

@@ -14,7 +14,7 @@ from polyfed.algorithms.contract import Total, Upload, algorithm
 from polyfed.algorithms.shared import checks, mixture, server
 from polyfed.algorithms.shared.local_work import LocalSteps
 from polyfed.algorithms.shared.mixture import Mixture, SmoothMixtureMethod
-from polyfed.algorithms.shared.server import Averaged, ServerOptimizer
+from polyfed.algorithms.shared.server import Averaged, Begun, ServerOptimizer
 from polyfed.core import trees
 from polyfed.core.errors import PolyfedError
 from polyfed.core.trees import Tree
@@ -23,7 +23,7 @@ from polyfed.problem.problem import Problem
 
 
 class FlixServer(NamedTuple):
-    """x, the optimiser's state, and the number of rounds so far."""
+    """x, the optimiser's state, and the rounds so far that anybody counted in."""
 
     params: Tree
     optimizer: Tree
@@ -72,7 +72,7 @@ class FLIX(SmoothMixtureMethod, LocalSteps):
 
     def resolve(self, problem: Problem) -> FLIX:
         alpha = self.weights(problem)
-        plm = self.plm and bool(np.any(alpha < 1))
+        plm = self.local_models(problem, alpha)
         changes: dict[str, object] = {"alpha": mixture.compact(alpha), "plm": plm}
         if self.start == "average":
             changes["smoothness"] = mixture.compact(mixture.smoothness(self, problem)[0])
@@ -98,16 +98,17 @@ class FLIX(SmoothMixtureMethod, LocalSteps):
         return mixture.prepared(self, state, f, key)
 
     def broadcast(self, server: FlixServer) -> Tree:
-        return server.params
+        return server.params if self.start == "init" else Begun(server.params, server.rounds)
 
-    def local(self, x: Tree, state: Mixture, f: Objective, key: jax.Array) -> tuple[Upload, Mixture]:
+    def local(self, sent: Tree, state: Mixture, f: Objective, key: jax.Array) -> tuple[Upload, Mixture]:
+        x = sent if self.start == "init" else sent.params
         silent = state.alpha == 0
         if self._walks:
             return self._walk(x, state, f, key, silent), state
         gradient = mixture.gradient(x, state, f, key, self.one_batch)  # line 3
         if self.start == "init":
             return Upload(gradient, silent=silent), state
-        first = f.round == 0  # the one-shot average (5): weights alpha_i^2 L_i
+        first = sent.rounds == 0  # the one-shot average (5): weights alpha_i^2 L_i
         weight = jnp.where(first, state.alpha**2 * f.own(self.smoothness), 1.0)
         bits = trees.bits(x) + jnp.where(first, trees.bits(weight), 0)
         return Upload(trees.where(first, state.own, gradient), weight, bits=bits, silent=silent), state
@@ -127,10 +128,10 @@ class FLIX(SmoothMixtureMethod, LocalSteps):
         moved = server.descend(
             self.server_optimizer, self.lr, Averaged(server_state.params, server_state.optimizer), total.mean
         )  # line 4
-        rounds = server_state.rounds + 1
+        weighed = total.weight > 0  # in the average nobody weighs anything where every alpha is 0
+        rounds = server_state.rounds + weighed.astype(jnp.int32)
         if self.start == "init":
             return FlixServer(*moved, rounds)
-        weighed = total.weight > 0  # nobody weighs anything where every alpha is 0
         average = trees.where(weighed, total.mean, server_state.params)
         first = server_state.rounds == 0
         return FlixServer(

@@ -10,6 +10,7 @@ import numpy as np
 
 from polyfed.algorithms.contract import Total, Upload, algorithm
 from polyfed.algorithms.shared import checks, mixture, newcomer
+from polyfed.algorithms.shared.kept_model import KeptModel
 from polyfed.algorithms.shared.local_work import Steps
 from polyfed.algorithms.shared.per_client import resolved
 from polyfed.algorithms.shared.server import GlobalModel, SendsModel
@@ -32,7 +33,8 @@ class L2GD(Steps, SendsModel):
     """the stepsize of a local step, alpha / (n (1 - p)) in the paper; by default the theorem's, 1 / (2 max_i L_i)
     or less where p is small"""
     p: float | None = None
-    """the probability of an aggregation step; by default penalty / (penalty + max_i L_i): fewest steps"""
+    """the probability of an aggregation step; by default penalty / (penalty + max_i L_i), from 0.001 to 0.999: fewest
+    steps"""
 
     def check(self) -> None:
         checks.number(self, "penalty")
@@ -55,30 +57,33 @@ class L2GD(Steps, SendsModel):
             mixture.warn_above(self, "lr", lr, limit, "the convergence theorem")
         return dataclasses.replace(self, p=p, lr=lr)
 
-    def init_client(self, params: Tree) -> Tree:
-        return params  # x_i
+    def init_client(self, params: Tree) -> KeptModel:
+        return KeptModel.start(params)  # x_i
 
-    def local(self, mean: Tree, x: Tree, f: Objective, key: jax.Array) -> tuple[Upload, Tree]:
+    def local(self, mean: Tree, state: KeptModel, f: Objective, key: jax.Array) -> tuple[Upload, KeptModel]:
         locals_, _ = self._runs(f)
 
         def step(x: Tree, batch: Batch | None) -> Tree:
             return descend(x, resolved(self.lr), f.grad(x, batch))  # xi = 0
 
-        x, steps = f.train(step, x, key, self.one_batch, count=locals_)
-        return Upload(subtract(x, mean), steps=steps), x
+        x, steps = f.train(step, state.beside(mean), key, self.one_batch, count=locals_)
+        return Upload(subtract(x, mean), steps=steps), KeptModel.after(x)
 
     def update(self, server: GlobalModel, total: Total) -> GlobalModel:
         return GlobalModel(add(server.params, total.mean))
 
-    def absorb(self, x: Tree, mean: Tree, f: Objective) -> Tree:
+    def absorb(self, state: KeptModel, mean: Tree, f: Objective) -> KeptModel:
         """xi = 1, as often as the coin says: x_i <- (1 - share) x_i + share mean."""
         _, pulls = self._runs(f)
         p, lr = resolved(self.p), resolved(self.lr)
         share = lr * self.penalty * (1 - p) / p  # alpha lambda / (n p)
-        return mix((1 - share) ** pulls, x, mean)
+        return state._replace(model=mix((1 - share) ** pulls, state.model, mean))
 
-    def personal(self, server: GlobalModel, x: Tree) -> Tree:
-        return x
+    def personal(self, server: GlobalModel, state: KeptModel) -> Tree:
+        return state.beside(server.params)
+
+    def own_share(self, state: KeptModel) -> jax.Array:
+        return state.share
 
     def adapt(self, server: GlobalModel, f: Objective, key: jax.Array, work: Batching | None = None) -> Tree:
         """The newcomer's part of the objective: f_i(x) + penalty/2 |x - mean|^2 with the mean as it stands."""

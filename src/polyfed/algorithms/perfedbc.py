@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from polyfed.algorithms.contract import Upload, algorithm
 from polyfed.algorithms.shared import checks, newcomer
 from polyfed.algorithms.shared.bonds import BcServer, BcState, BondedMethod, lagrangian_gradient
+from polyfed.algorithms.shared.kept_model import KeptModel
 from polyfed.core.schedules import Schedule, at
 from polyfed.core.trees import Tree, descend, squared_norm, subtract
 from polyfed.problem.objective import Batch, Batching, Objective
@@ -42,17 +43,17 @@ class PerFedBC(BondedMethod):
         checks.whole(self, "adapt_steps")
 
     def init_client(self, params: Tree) -> BcState:
-        return BcState(params if self.deploy == "own" else None, self.first_bond())
+        return BcState(KeptModel.start(params) if self.deploy == "own" else None, self.first_bond())
 
     def local(self, z: Tree, state: BcState, f: Objective, key: jax.Array) -> tuple[Upload, BcState]:
         x, steps = self._meta_steps(z, state.bond.multiplier, f, key, self.work)  # line 13
         move = subtract(x, z)
         bond = self.dual_step(state.bond, squared_norm(move), f.round)  # line 14
-        own = x if self.deploy == "own" else None
+        own = KeptModel.after(x) if self.deploy == "own" else None
         return Upload(move, self.weight(bond, f), steps=steps), BcState(own, bond)
 
     def personal(self, server: BcServer, state: BcState) -> Tree:
-        return server.params if self.deploy == "global" else state.own
+        return server.params if state.own is None else state.own.beside(server.params)
 
     def refine(self, model: Tree, f: Objective, key: jax.Array, work: Batching | None = None) -> Tree:
         """adapt_steps gradient steps on the client's training rows."""

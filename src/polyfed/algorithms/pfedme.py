@@ -7,6 +7,7 @@ from jax import lax
 
 from polyfed.algorithms.contract import Total, Upload, algorithm
 from polyfed.algorithms.shared import checks
+from polyfed.algorithms.shared.kept_model import KeptModel
 from polyfed.algorithms.shared.local_work import LocalWork, Weighted
 from polyfed.algorithms.shared.server import GlobalModel, SendsModel
 from polyfed.core.schedules import Schedule, at
@@ -41,10 +42,10 @@ class PFedMe(LocalWork, Weighted, SendsModel):
         checks.number(self, "inner_lr", above=True)
         checks.number(self, "beta", above=True)
 
-    def init_client(self, params: Tree) -> Tree:
-        return params  # theta_i
+    def init_client(self, params: Tree) -> KeptModel:
+        return KeptModel.start(params)  # theta_i
 
-    def local(self, w: Tree, theta: Tree, f: Objective, key: jax.Array) -> tuple[Upload, Tree]:
+    def local(self, w: Tree, state: KeptModel, f: Objective, key: jax.Array) -> tuple[Upload, KeptModel]:
         stride = at(self.lr, f.round) * self.penalty
 
         def step(carry: tuple[Tree, Tree], batch: Batch | None) -> tuple[Tree, Tree]:
@@ -53,13 +54,16 @@ class PFedMe(LocalWork, Weighted, SendsModel):
             return mix(stride, theta, w_i), theta  # w_i <- w_i - eta lambda (w_i - theta_i)
 
         (w_i, theta), steps = f.train(step, (w, w), key, self.work)  # theta_i starts at w
-        return Upload(subtract(w_i, w), f.weight(self.weighting), steps=steps), theta
+        return Upload(subtract(w_i, w), f.weight(self.weighting), steps=steps), KeptModel.after(theta)
 
     def update(self, server: GlobalModel, total: Total) -> GlobalModel:
         return GlobalModel(add(server.params, scale(self.beta, total.mean)))  # (1 - beta) w + beta mean w_i
 
-    def personal(self, server: GlobalModel, theta: Tree) -> Tree:
-        return theta
+    def personal(self, server: GlobalModel, state: KeptModel) -> Tree:
+        return state.beside(server.params)
+
+    def own_share(self, state: KeptModel) -> jax.Array:
+        return state.share
 
     def adapt(self, server: GlobalModel, f: Objective, key: jax.Array, work: Batching | None = None) -> Tree:
         """theta_i of the global model, which stays: K steps on each batch."""

@@ -80,10 +80,9 @@ class Scaffold(ControlVariates, LocalWork):
 
     def update(self, server: ScaffoldServer, total: Total) -> ScaffoldServer:
         mean: ScaffoldUpload = total.mean
-        share = total.count / total.population
         return ScaffoldServer(
             add(server.params, scale(self.server_lr, mean.model)),  # line 17
-            add(server.control, scale(share, mean.control)),
+            add(server.control, scale(total.share, mean.control)),
         )
 
     def personal(self, server: ScaffoldServer, c_i: Tree) -> Tree:

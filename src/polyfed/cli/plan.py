@@ -89,12 +89,18 @@ def _show_regime(regime: Regime) -> None:
     out.print(constants)
     table = Table(box=None, pad_edge=False)
     run = regime.measured is not None
-    for header in ("method", "regime", "distance by the bound", *(("in a run", "run / bound") if run else ())):
+    for header in (
+        "method",
+        "regime",
+        "distance by the bound",
+        *(("in a run", "run / bound", "its stepsize") if run else ()),
+    ):
         table.add_column(header, justify="left" if header in ("method", "regime") else "right")
     for way in regime.ways:
         cells = [way.method, way.regime, "outside its window" if way.bound is None else f"{way.bound:.4g}"]
         if run:
             cells += [f"{way.measured:.4g}", "-" if way.ratio is None else f"{way.ratio:.2g}"]
+            cells.append("inside" if way.end is None else f"the {way.end} tried")
         table.add_row(*cells)
     out.print(table)
     sentence = f"by the bounds: {regime.predicted} ({WORDS[regime.predicted]})"

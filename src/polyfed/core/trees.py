@@ -100,6 +100,11 @@ def finite(a: Tree) -> jax.Array:
     return jnp.all(jnp.stack(checks)) if checks else jnp.asarray(True)
 
 
+def nonzero(a: Tree) -> jax.Array:
+    """Whether any number in the tree is not zero."""
+    return jnp.any(jnp.stack([jnp.any(x != 0) for x in jax.tree.leaves(a)]))
+
+
 def count(a: Tree) -> int:
     """How many numbers the tree holds."""
     return sum(x.size for x in jax.tree.leaves(a))

@@ -141,7 +141,11 @@ class Measure:
 
 def deployed(round: Round, method: Algorithm, server: Server, state: State, client: jax.Array, data: Data) -> Tree:
     """The model that a client deploys, refined on its training rows where the method says so."""
-    model = method.personal(server, state)
+    return refined(round, method, method.personal(server, state), client, data)
+
+
+def refined(round: Round, method: Algorithm, model: Tree, client: jax.Array, data: Data) -> Tree:
+    """A client's model after the last steps that it takes on its training rows before it deploys it."""
     if method.refine is None:
         return model
     key = randomness.client_key(randomness.purpose_key(data.seed, Purpose.FINETUNE), data.client_ids[client])

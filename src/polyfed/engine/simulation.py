@@ -23,7 +23,7 @@ from polyfed.data import Population
 from polyfed.engine import hosts
 from polyfed.engine.checkpoint.checkpoint import Snapshot
 from polyfed.engine.devices.layout import SAME, layout
-from polyfed.engine.measure import FineTune, deployed, deploys_arrays_of, deploys_shared, same_arrays
+from polyfed.engine.measure import FineTune, deployed, deploys_arrays_of, deploys_shared, refined, same_arrays
 from polyfed.engine.participation import sampling
 from polyfed.engine.placement import resident
 from polyfed.engine.privacy import mechanism as private
@@ -312,9 +312,8 @@ class Simulation:
         def look(method: Algorithm, data: Data, server: Server, state: State) -> None:
             broadcast, nobody = method.broadcast(server), jnp.int32(0)
             upload, _ = round.one_client(method, broadcast, data, nobody, nobody, state)
-            refines = method.refine is not None and not same_arrays(
-                deployed(round, method, server, state, nobody, data), method.personal(server, state)
-            )
+            model = method.personal(server, state)
+            refines = not same_arrays(refined(round, method, model, nobody, data), model)
             share = None
             if deploys_arrays_of(method, server, state, state):
                 share = 1.0

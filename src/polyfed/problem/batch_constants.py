@@ -19,10 +19,13 @@ if TYPE_CHECKING:
     from polyfed.problem.problem import Problem
 
 
-def sampled_constants(problem: Problem, batch: int, solution: Reference | None) -> tuple[np.ndarray, np.ndarray]:
-    """A_i and C_i of every client for batches drawn with replacement; C_i is 0 unless the solution is given.
+def sampled_constants(
+    problem: Problem, batch: int, solution: Reference | None, replace: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """A_i and C_i of every client for gradients on batches; C_i is 0 unless the solution is given.
 
-    Without replacement the variance of a batch's gradient is smaller, so the constants hold there, too.
+    Without replacement the constants are those of the shortest batch of a pass: as many rows, drawn with replacement,
+    have a gradient that varies at least as much, and so do those of the longer batches.
     """
     assert problem.model.design is not None
     curvature = CURVATURE[problem.loss.name]
@@ -34,8 +37,14 @@ def sampled_constants(problem: Problem, batch: int, solution: Reference | None) 
             norms *= problem.row_weights(problem.targets(client, "train"), problem.class_weight)
         L = curvature * norms + problem.l2
         gradients = np.zeros((len(rows), 1)) if solution is None else _gradients(problem, client, solution)
-        constants.append(theory.expected_smoothness(L, gradients, min(batch, len(rows))))
+        drawn = min(batch, len(rows)) if replace else shortest_batch(len(rows), batch)
+        constants.append(theory.expected_smoothness(L, gradients, drawn))
     return np.array([client.A for client in constants]), np.array([client.C for client in constants])
+
+
+def shortest_batch(rows: int, batch: int) -> int:
+    """The rows of the last batch of a pass: 1 of 21 rows in batches of 20."""
+    return rows % batch or batch
 
 
 def _gradients(problem: Problem, client: int, solution: Reference) -> np.ndarray:

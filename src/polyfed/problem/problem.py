@@ -278,9 +278,11 @@ class Problem:
         """Smoothness L_i and strong convexity mu_i of every client's objective; for linear models."""
         return reference.constants(self)
 
-    def sampled_constants(self, batch: int, solution: Reference | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """A_i and C_i of every client for batches of so many rows; for linear models."""
-        return sampled.sampled_constants(self, batch, solution)
+    def sampled_constants(
+        self, batch: int, solution: Reference | None = None, *, replace: bool = False
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """A_i and C_i of every client for batches of so many rows, with or without replacement; for linear models."""
+        return sampled.sampled_constants(self, batch, solution, replace)
 
     def local_models(self, tolerance: float = 1e-12) -> LocalModels:
         """The pure local models x_i* = argmin f_i, with the gradient norms that were reached."""

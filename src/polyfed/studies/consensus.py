@@ -14,7 +14,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from polyfed.algorithms.contract import Algorithm, Server, State
+from polyfed.algorithms.contract import Algorithm, Server, State, global_model
+from polyfed.algorithms.shared.kept_model import KeptModel
 from polyfed.core import randomness
 from polyfed.core.errors import PolyfedError
 from polyfed.core.randomness import Purpose
@@ -106,6 +107,7 @@ class Watch:
 
         def copies_of(client: jax.Array, state: State) -> Tree:
             objective = self.simulation.programs.round.objective(data, client, number)
+            state = _settled(state, global_model(server))
             given = frozenset(id(leaf) for leaf in jax.tree.leaves((broadcast, state)))
             recorder = RecordingObjective(**vars(objective), like=like, given=given)
             method.local(broadcast, state, recorder, randomness.client_key(shared, data.client_ids[client]))
@@ -155,6 +157,15 @@ class RecordingObjective(Objective):
         (carry, log, _), steps = super().train(recorded, (carry, log, jnp.int32(1)), key, batching, count)
         self.copies.append(log)
         return carry, steps
+
+
+def _settled(state: State, shared: Tree) -> State:
+    """The state of a participant, with the model that it starts from in place of the one that it may have kept."""
+
+    def one(part: Tree) -> Tree:
+        return part.settled(shared) if isinstance(part, KeptModel) else part
+
+    return jax.tree.map(one, state, is_leaf=lambda part: isinstance(part, KeptModel))
 
 
 def _most(f: Objective, batching: Batching, count: jax.Array | None) -> int:

@@ -29,10 +29,16 @@ def apfl(
     """Algorithm 1 with eq. (10), and every iterate; `lr(round, t)` where t counts the steps from 1."""
     clients = clients_of(problem)
     w = start
+    met: set[int] = set()  # a client's v begins at the w that it is first sent, and has stood there till then
     v, weight = [start.copy() for _ in clients], list(alpha)
     iterates_w, iterates_v = [], []  # after each step: the mean of the participants' w_j, and everybody's v_i
     for r in range(rounds):
         local = {i: w.copy() for i in members(r)}
+        for i in local.keys() - met:
+            v[i] = w
+            for before in iterates_v:
+                before[i] = w
+        met |= local.keys()
         rows = {i: list(batches(problem, seed, r, i, batch, steps)) for i in local}
         for k in range(steps):
             rate = lr(r, r * steps + k + 1)
@@ -49,7 +55,8 @@ def apfl(
             iterates_w.append(np.mean(list(local.values()), axis=0))
             iterates_v.append([x.copy() for x in v])
         w = np.mean(list(local.values()), axis=0)
-    return {"w": w, "v": v, "alpha": weight, "iterates_w": iterates_w, "iterates_v": iterates_v}
+    v = [v[i] if i in met else w for i in range(len(v))]  # nobody else has one
+    return {"w": w, "v": v, "alpha": weight, "met": met, "iterates_w": iterates_w, "iterates_v": iterates_v}
 
 
 def newcomer(

@@ -135,7 +135,7 @@ def pfedme(
 ) -> tuple[Matrix, list[Matrix]]:
     """Algorithm 1 of Dinh et al.: w and every theta_i."""
     clients, w = clients_of(problem), start
-    thetas = [start.copy() for _ in clients]
+    thetas: dict[int, Matrix] = {}  # of those who came; for the others the global model stands
     for r in range(rounds):
         models = []
         for i in members(r):
@@ -147,7 +147,7 @@ def pfedme(
             thetas[i] = theta
             models.append(w_i)
         w = (1 - beta) * w + beta * np.mean(models, axis=0)
-    return w, thetas
+    return w, [thetas.get(i, w) for i in range(len(clients))]
 
 
 def qfedavg(problem, rounds, lr, q, steps, batch, L=None, *, start: Matrix, seed=0) -> Matrix:
@@ -197,15 +197,16 @@ def ditto(
 ) -> tuple[Matrix, list[Matrix]]:
     """Algorithm 1 of Li et al. with FedAvg: the global model and every v_i, which is anchored at the round's w."""
     clients, w = clients_of(problem), start
-    v = [start.copy() for _ in clients]
+    v: dict[int, Matrix] = {}  # a client's begins at the w that it is first sent
     for r in range(rounds):
         total, weight = np.zeros_like(start), 0.0
         for i in members(r):
             y = w.copy()
             for rows in batches(problem, seed, r, i, batch, steps):
                 y = y - lr * clients[i].grad(y, rows)
+            v.setdefault(i, w)
             for rows in batches(problem, seed, r, i, batch, own_steps):
                 v[i] = v[i] - own_lr * (clients[i].grad(v[i], rows) + penalty * (v[i] - w))
             total, weight = total + clients[i].size * y, weight + clients[i].size
         w = total / weight
-    return w, v
+    return w, [v.get(i, w) for i in range(len(clients))]

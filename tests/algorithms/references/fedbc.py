@@ -33,13 +33,13 @@ def fedbc(
     """z, x_i, lambda_i, gamma_i and the participants' shares of each round; `inner` = (J, alpha) is Per-FedBC."""
     clients = clients_of(problem)
     z = start
-    x = [start.copy() for _ in clients]
+    x: dict[int, Matrix] = {}  # a client's begins at the z that it is first sent
     lam, gamma = np.full(len(clients), multiplier), np.array(tolerance, float)
     shares = []
     for r in range(rounds):
         present = members(r)
         for i in present:
-            w, velocity = (x[i] if own_start else z).copy(), np.zeros_like(z)
+            w, velocity = x.get(i, z) if own_start else z, np.zeros_like(z)
             for k, rows in enumerate(batches(problem, seed, r, i, batch, steps)):
                 if inner is None:
                     g = clients[i].grad(w, rows) + 2 * lam[i] * (w - z)
@@ -57,7 +57,8 @@ def fedbc(
         weights = lam[present] if lam[present].sum() > 0 else np.ones(len(present))
         shares.append(dict(zip(present, weights / weights.sum(), strict=True)))
         z = np.sum([share * x[i] for i, share in shares[-1].items()], axis=0)
-    return {"z": z, "x": x, "multiplier": lam, "tolerance": gamma, "shares": shares}
+    own = [x.get(i, z) for i in range(len(clients))]  # the global model stands for those who never came
+    return {"z": z, "x": own, "multiplier": lam, "tolerance": gamma, "shares": shares}
 
 
 def constrained(

@@ -38,7 +38,13 @@ def scafflix_round(
     return x, h + (here * p * alpha / lr)[:, None] * (x - y)
 
 
-def projected_gradients(problem: pf.Problem, alpha: np.ndarray, own: Matrix, x: np.ndarray) -> Matrix:
-    """The gradients at the start, projected so that sum_i alpha_i h_i = 0."""
+def projected_gradients(
+    problem: pf.Problem, alpha: np.ndarray, own: Matrix, lr: np.ndarray, x: np.ndarray
+) -> tuple[Matrix, np.ndarray]:
+    """The gradients at the start, projected so that sum_i alpha_i h_i = 0, and the x that a step along them leads to.
+
+    The projection is the nearest point where the distance of h_i counts gamma_i, as in the paper's Lyapunov function.
+    """
     g = mixture_gradients(problem, alpha, x, own)
-    return g - alpha[:, None] * (alpha @ g / np.sum(alpha**2))
+    step = alpha @ g / np.sum(alpha**2 / lr)
+    return g - (alpha / lr)[:, None] * step, x - step

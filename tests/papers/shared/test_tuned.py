@@ -54,3 +54,7 @@ def test_a_winner_at_the_end_of_what_was_tried_is_pointed_out() -> None:
     words = [Choice(entry, options(lr=Decay(rate, 0.99))).words for rate in (0.01, 0.1, 1.0)]
     assert ["tried" in text for text in words] == [True, False, True]
     assert "largest" in words[2]
+    short = Entry("fedavg", (), "global", options(lr=(0.1, 0.2, 0.3), batch=(20,)))
+    words = [Choice(short, options(lr=rate, batch=20)).words for rate in (0.1, 0.2, 0.3)]
+    ends = [" (the smallest tried)", "", " (the largest tried)"]
+    assert words == [f"batch 20, lr {lr}{end}" for lr, end in zip((0.1, 0.2, 0.3), ends, strict=True)]

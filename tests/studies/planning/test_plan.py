@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import polyfed as pf
 from polyfed import theory
+from polyfed.algorithms.shared.local_work import LocalSteps
+from polyfed.studies.planning import regimes
 from polyfed.studies.planning.plan import plan
 from polyfed.studies.planning.regimes import federated, regime
 
@@ -51,6 +54,14 @@ def test_a_larger_budget_allows_a_larger_alpha(problem) -> None:
     variance = theory.spread(problem.local_models().params["w"], weights).variance
     limit = np.sqrt(2e-8 / (np.mean(problem.constants.smoothness) * variance))
     assert alphas[1] == pytest.approx(limit)
+
+
+def test_the_budget_is_for_equal_alphas_whatever_alphas_are_planned(problem) -> None:
+    """Section 3.1 asks which common alpha a budget allows: its V weighs local models by L_i alone."""
+    expected, found = plan(problem, alpha=0.5), plan(problem, alpha=[1.0, 0.0, 0.2, 0.0, 0.9])
+    assert found.budgets == expected.budgets
+    assert found.constants == expected.constants
+    assert found.predictions[0].rounds != expected.predictions[0].rounds
 
 
 @pytest.mark.parametrize(
@@ -102,6 +113,38 @@ def test_the_regimes_constants_are_those_of_the_clients(least_squares) -> None:
     assert found.radius == pytest.approx(np.max(np.linalg.norm(own, axis=1)))
     assert found.heterogeneity == pytest.approx(L * np.sqrt(np.mean(np.sum((own - common) ** 2, axis=1))))
     assert found.noise == pytest.approx(np.sqrt(max(noise)))
+
+
+def test_every_method_of_a_short_run_has_as_many_candidates() -> None:
+    options = {name: candidates for name, (_, _, candidates) in regimes.candidates(2.0, 5, 4).items()}
+    assert {name: len(candidates) for name, candidates in options.items()} == dict.fromkeys(options, 6)
+    for candidates in options.values():
+        tried = sorted({share for _, share in candidates})
+        assert (tried[0], tried[-1]) == regimes.RANGE
+        for method, share in candidates:
+            assert isinstance(method, LocalSteps)
+            assert method.lr == pytest.approx(share / 2.0 / (1 + getattr(method, "alpha", 0.0)))
+
+
+def test_what_a_candidate_reaches_is_measured_on_seeds_that_did_not_choose_it(least_squares, monkeypatch) -> None:
+    seen: list[tuple[float, int]] = []
+
+    def simulated(planned, **options):
+        seen.extend((run.algorithm.lr, run.seed) for run in planned)
+        return [SimpleNamespace(simulation=run, interrupted=False) for run in planned]
+
+    def blocks(run):  # the smallest stepsize wins where it is chosen, and is bad elsewhere
+        best = run.algorithm.lr == min(lr for lr, _ in seen)
+        yield {"w": np.full((6, 3), (0.0 if run.seed < regimes.SEEDS else 7.0) if best else 2.0)}
+
+    monkeypatch.setattr(regimes, "simulate_all", simulated)
+    monkeypatch.setattr(regimes.PlannedRun, "personal_blocks", blocks, raising=False)
+    options = regimes.candidates(1.0, 5, 4)["local SGD"][2]
+    reached, share = regimes.shortest(least_squares(0.0), np.zeros((6, 3)), options, 5)
+    assert (reached, share) == (3 * 49.0, regimes.RANGE[0])
+    assert regimes.Way("global", "local SGD", None, reached, share).end == "smallest"
+    assert regimes.Way("global", "local SGD", None, reached, 0.3).end is None
+    assert {seed for _, seed in seen} == set(range(2 * regimes.SEEDS))
 
 
 @pytest.mark.full

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 
 from polyfed.algorithms.contract import Total
 from polyfed.algorithms.shared import checks, mixture
+from polyfed.algorithms.shared.kept_model import KeptModel
 from polyfed.algorithms.shared.local_work import LocalWork
 from polyfed.core.errors import PolyfedError
 from polyfed.core.schedules import Schedule, at
@@ -31,10 +32,16 @@ class Bond(NamedTuple):
 
 
 class BcState(NamedTuple):
-    """x_i, and the client's bond."""
+    """x_i, where the client keeps it, and the client's bond."""
 
-    own: Tree
+    own: KeptModel | None
     bond: Bond
+
+
+def kept(state: BcState) -> KeptModel:
+    """x_i of a client that keeps it."""
+    assert state.own is not None
+    return state.own
 
 
 class BcServer(NamedTuple):

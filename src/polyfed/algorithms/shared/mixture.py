@@ -35,7 +35,7 @@ class MixtureMethod(Steps):
     plm_tolerance: float = 1e-12
     """the gradient norm to which the pure local models x_i* are computed (convex problems)"""
     plm_epochs: int | None = None
-    """compute x_i* by so many epochs of SGD instead (nets)"""
+    """compute x_i* by so many epochs of SGD instead; nets need it"""
     plm_lr: float = 0.1
     """the stepsize of those epochs"""
     plm_batch: int | Literal["full"] = 20
@@ -50,10 +50,26 @@ class MixtureMethod(Steps):
         if self.plm_epochs is not None:
             checks.whole(self, "plm_epochs")
         checks.number(self, "plm_lr", above=True)
+        checks.batches(self)
+        checks.batches(self, "plm_batch")
 
     def weights(self, problem: Problem) -> np.ndarray:
         """alpha_i of every client."""
         return problem.mixing_weights(self.alpha, f"{self.name}: alpha")
+
+    def local_models(self, problem: Problem, alpha: np.ndarray) -> bool:
+        """Whether pure local models are to be computed; a net's need epochs of SGD.
+
+        Newton's method starts at zero, where all but the last bias of a net has a gradient of zero.
+        """
+        if not (self.plm and bool(np.any(alpha < 1))):
+            return False
+        if self.plm_epochs is None and problem.model.start != "zeros":
+            raise PolyfedError(
+                f"{self.name}: plm_epochs must be given, found none: the pure local models of a model that is not "
+                "linear are trained by so many epochs of SGD"
+            )
+        return True
 
 
 @dataclass(frozen=True, kw_only=True)

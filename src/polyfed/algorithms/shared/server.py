@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import optax
 
@@ -37,6 +38,21 @@ class Averaged(NamedTuple):
 
     params: Tree
     optimizer: Tree
+
+
+class Begun(NamedTuple):
+    """The global model, and the rounds so far that anybody counted in: at 0 the method's first round is still to come.
+
+    A round that is empty, or has only clients that weigh nothing, is not the first. Clients cannot know that from the
+    round's number, so it is sent to them.
+    """
+
+    params: Tree
+    rounds: jax.Array
+
+    @classmethod
+    def start(cls, params: Tree) -> Begun:
+        return cls(params, jnp.zeros((), jnp.int32))
 
 
 class SendsModel(Algorithm):

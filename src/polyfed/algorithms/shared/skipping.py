@@ -22,6 +22,14 @@ from polyfed.problem.problem import Problem
 SKIP = 0.6
 """p over sqrt(min_i gamma_i mu_i). Theory gives the order of p only; the factor was chosen on mushrooms (docs page)."""
 
+SELDOM = 1e-3
+"""The least p by default. Without strong convexity theory says 0, and clients would never communicate."""
+
+
+def default_probability(gamma: np.ndarray, mu: np.ndarray) -> float:
+    """SKIP sqrt(min_i gamma_i mu_i), but no less than SELDOM."""
+    return max(SKIP * theory.scafflix_probability(gamma, mu), SELDOM)
+
 
 class Skipping(NamedTuple):
     """gamma_i, and the probability to communicate after a step."""
@@ -37,13 +45,15 @@ class SkippingMethod(ControlVariates, Steps):
     lr: float | list[float] | None = None
     """gamma_i: one number, or one for each client; by default 1 / L_i, with batches 1 / A_i"""
     p: float | None = None
-    """the probability to communicate after a step; by default 0.6 sqrt(min_i gamma_i mu_i) (order: Corollary 2)"""
+    """the probability to communicate after a step; by default 0.6 sqrt(min_i gamma_i mu_i) (order: Corollary 2), and
+    at least 0.001"""
     steps: Literal["random", "fixed"] = "random"
     """local steps per round: geometric with parameter p, the same for all; or 1/p, rounded"""
     accuracy: float | None = None
     """epsilon: with batches, stepsizes so small that the noise takes up half of it at most (Corollary 2)"""
 
     def check_skipping(self) -> None:
+        checks.batches(self)
         if isinstance(self.lr, int | float | str):
             checks.number(self, "lr", above=True)
         if isinstance(self.p, int | float | str):
@@ -69,8 +79,7 @@ class SkippingMethod(ControlVariates, Steps):
         if self.p is not None:
             return Skipping(lr, self.p)
         mu = mixture.constants(self, problem, "p").convexity
-        best = SKIP * theory.scafflix_probability(np.broadcast_to(gamma, mu.shape), mu)
-        return Skipping(lr, max(best, 1e-3))
+        return Skipping(lr, default_probability(np.broadcast_to(gamma, mu.shape), mu))
 
     def steps_until_coin(self, f: Objective) -> jax.Array:
         """The steps until the coin says to communicate: one draw for all, geometric with parameter p, at least 1."""
@@ -96,5 +105,5 @@ class SkippingMethod(ControlVariates, Steps):
             solution = problem.solve(self.weights(problem), plm_tolerance=self.plm_tolerance)
         elif self.accuracy is not None:
             solution = problem.solve(1.0)
-        A, C = problem.sampled_constants(self.batch, solution)
+        A, C = problem.sampled_constants(self.batch, solution, replace=self.replace)
         return theory.scafflix_stepsizes(A, problem.constants.convexity, C, self.accuracy)

@@ -32,9 +32,9 @@ DTYPES = {"bytes": np.uint8, "whole numbers": np.int64, "real numbers": np.float
 class MissingFact(Exception):
     """The method cannot be resolved before the sites have reported this fact."""
 
-    def __init__(self, fact: str, batch: int | None = None) -> None:
+    def __init__(self, fact: str, batch: int | None = None, replace: bool = False) -> None:
         super().__init__(fact)
-        self.fact, self.batch = fact, batch
+        self.fact, self.batch, self.replace = fact, batch, replace
 
 
 class ConstantFacts(TypedDict, total=False):
@@ -66,6 +66,8 @@ class FactRequest:
     problem: ProblemSection
     kind: dict[str, object] | None = None
     batch: int | None = None
+    replace: bool = False
+    """whether batches are drawn with replacement"""
     private: bool = False
     """whether the run is differentially private"""
 
@@ -96,7 +98,9 @@ def constant_facts(problem: Problem, request: FactRequest) -> ConstantFacts:
         ]
     if "sampled" in request.facts:
         assert request.batch is not None
-        facts["sampled"] = [float(values[0]) for values in problem.sampled_constants(request.batch)]
+        facts["sampled"] = [
+            float(values[0]) for values in problem.sampled_constants(request.batch, replace=request.replace)
+        ]
     return facts
 
 
@@ -158,9 +162,11 @@ class RowlessProblem(Problem):
             raise MissingFact("smoothness")
         return Constants(*self._reported["smoothness"].T)
 
-    def sampled_constants(self, batch: int, solution: Reference | None = None) -> tuple[np.ndarray, np.ndarray]:
+    def sampled_constants(
+        self, batch: int, solution: Reference | None = None, *, replace: bool = False
+    ) -> tuple[np.ndarray, np.ndarray]:
         if "sampled" not in self._reported:
-            raise MissingFact("sampled", batch)
+            raise MissingFact("sampled", batch, replace)
         smoothness, noise = self._reported["sampled"].T
         return smoothness, noise
 

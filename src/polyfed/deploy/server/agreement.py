@@ -91,7 +91,7 @@ def reach_agreement(run: DeployedRun, sites: SiteMessenger, folder: Path, deadli
             method = decided(method, sampled=not sampling(run.participation, len(run.sites)).full)
             break
         except MissingFact as missing:
-            request = FactRequest((missing.fact,), loss, run.problem, asdict(kind), missing.batch)
+            request = FactRequest((missing.fact,), loss, run.problem, asdict(kind), missing.batch, missing.replace)
             try:
                 for site, reported in _ask_for_facts(run, sites, request, deadline).items():
                     facts[site] |= reported

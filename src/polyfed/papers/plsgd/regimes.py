@@ -22,6 +22,9 @@ from polyfed.studies.verdicts.intervals import paired
 
 M, K, R, DIM, NOISE = 20, 5, 20, 5, 2.0
 SPREADS = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6)
+RANGE = (0.003, 1.0)
+"""The stepsizes that are tried: twice as large for minibatch SGD, and divided by 1 + alpha for PLSGD."""
+ALPHAS, BETAS = (0.1, 0.3, 1.0), (0.5, 1.0, 2.0)
 TUNING = 10_000
 """The first seed that stepsizes are chosen by; results are from other seeds."""
 OURS, ALONE, SHARED = "PLSGD", "pure local training", ("local SGD", "minibatch SGD")
@@ -30,19 +33,19 @@ Candidates = dict[str, list[Algorithm]]
 
 def candidates(count: int) -> Candidates:
     """The same number for each method: many stepsizes, or a third of them with three values of beta or alpha."""
-    few, many = np.geomspace(0.003, 1.0, count), np.geomspace(0.003, 1.0, 3 * count)
+    few, many = np.geomspace(*RANGE, count), np.geomspace(*RANGE, 3 * count)
     return {
         ALONE: [algorithms.Local(lr=lr, local_steps=K, **ONE_ROW) for lr in many.tolist()],
         "local SGD": [
             algorithms.FedAvg(lr=lr, server_lr=beta, weighting="uniform", local_steps=K, **ONE_ROW)
             for lr in few.tolist()
-            for beta in (0.5, 1.0, 2.0)
+            for beta in BETAS
         ],
         "minibatch SGD": [algorithms.MinibatchSGD(lr=2 * lr, local_steps=K, **ONE_ROW) for lr in many.tolist()],
         OURS: [
             algorithms.PLSGD(lr=lr / (1 + alpha), alpha=alpha, local_steps=K, **ONE_ROW)
             for lr in few.tolist()
-            for alpha in (0.1, 0.3, 1.0)
+            for alpha in ALPHAS
         ],
     }
 
@@ -147,7 +150,7 @@ def _mark(axis: Axes, x: np.ndarray, best: dict[str, list[float]]) -> None:
     ),
     judge=judge,
     draw=draw,
-    tell=lambda rows: [_by_the_bounds(distinct(rows, "spread"))],
+    tell=lambda rows: [_by_the_bounds(distinct(rows, "spread")), at_the_ends(rows)],
 )
 def regimes(quick: bool, progress: ExperimentProgress) -> Measured:
     """Tune on some seeds, measure on others."""
@@ -195,6 +198,29 @@ def _tuned(problem: Problem, optima: np.ndarray, options: list[Algorithm], seeds
     with np.errstate(all="ignore"):
         means = [np.mean(Seeds(problem, method).distances(optima, seeds, [R])) for method in options]
     return options[int(np.argmin(np.nan_to_num(means, nan=np.inf)))]
+
+
+def at_the_ends(rows: list[Row]) -> str:
+    """Which choices of tuning lie at an end of what was tried: a better value may lie beyond it."""
+    found: dict[str, list[str]] = {}
+    for row in rows:
+        if row["seed"] != 0:
+            continue
+        name, lr = str(row["method"]), float(row["lr"])
+        scale = 1 + float(row["alpha"]) if name == OURS else 0.5 if name == "minibatch SGD" else 1.0
+        tried: dict[str, tuple[float, tuple[float, ...]]] = {"stepsize": (lr * scale, RANGE)}
+        if name == OURS:
+            tried["alpha"] = float(row["alpha"]), ALPHAS
+        elif name == "local SGD":
+            tried["beta"] = float(row["beta"]), BETAS
+        for field, (value, values) in tried.items():
+            for end, word in ((max(values), "largest"), (min(values), "smallest")):
+                if np.isclose(value, end):
+                    found.setdefault(f"the {word} {field} of {name}", []).append(f"{row['spread']:g}")
+    if not found:
+        return "No choice of tuning lies at an end of the values that were tried."
+    told = "; ".join(f"{what} at {', '.join(spreads)}" for what, spreads in found.items())
+    return f"Choices of tuning at an end of the values that were tried, by spread: {told}."
 
 
 def _by_the_bounds(spreads: Sequence[float]) -> str:

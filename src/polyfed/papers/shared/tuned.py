@@ -163,7 +163,7 @@ def value_words(value: Decay | float) -> str:
 def _edge(value: Decay | float, tried: Sequence[Decay | float]) -> str:
     """A remark where a stepsize is the largest or smallest of those that were tried."""
     sizes, size = [_initial(each) for each in tried], _initial(value)
-    if len(sizes) < 4:
+    if len(set(sizes)) < 2:
         return ""
     return {max(sizes): " (the largest tried)", min(sizes): " (the smallest tried)"}.get(size, "")
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from polyfed import algorithms, theory
 from polyfed.algorithms.contract import Algorithm
-from polyfed.algorithms.shared.skipping import SKIP
+from polyfed.algorithms.shared.skipping import default_probability
 from polyfed.compress import RandK
 from polyfed.core.errors import PolyfedError
 from polyfed.engine.simulate import simulate_whole
@@ -75,7 +75,7 @@ def plan(
     if not np.any(weights > 0):
         raise PolyfedError("plan: with alpha = 0 for every client nothing is communicated")
     own = as_rows(problem.local_models().params)
-    spread = theory.spread(own, theory.one_shot_weights(L, weights))
+    spread = theory.spread(own, theory.one_shot_weights(L, 1.0))  # the budget is for one alpha of all clients
     methods = [_gradient_descent, _diana, _scafflix]
     rows = [method(problem, weights, own, target) for method in methods]
     predictions = [_measured(problem, target, row, method) if measure else row for row, method in rows]
@@ -130,7 +130,7 @@ def _scafflix(problem: Problem, alpha: np.ndarray, own: np.ndarray, target: floa
     L, mu = problem.constants.smoothness[active], problem.constants.convexity[active]
     solution, gradients = _solution(problem, alpha)
     gamma = theory.scafflix_stepsizes(L, mu)
-    p = SKIP * theory.scafflix_probability(gamma, mu)
+    p = default_probability(gamma, mu)
     weight, local = alpha[active, None], own[active]
     start = theory.scafflix_lyapunov(
         (1 - weight) * local,

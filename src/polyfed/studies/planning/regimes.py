@@ -24,9 +24,14 @@ from polyfed.problem.problem import Problem
 from polyfed.theory import Federated
 
 Name = Literal["local", "personalized", "global"]
-SHARES = (1.0, 0.25, 0.0625)
-"""The stepsizes of a short run, as shares of 1/L; PLSGD's are divided by 1 + alpha."""
+RANGE = (0.0625, 1.0)
+"""The stepsizes of a short run go from the first to the second, as shares of 1/L; PLSGD's are divided by 1 + alpha."""
+ALPHAS = (0.1, 1.0)
+"""The personalizations that PLSGD tries."""
+CANDIDATES = 6
+"""of every method: six stepsizes or, of PLSGD, three with two alphas"""
 SEEDS = 3
+"""The seeds that choose a candidate; as many others say what it reaches."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +42,15 @@ class Way:
     method: str
     bound: float | None
     measured: float | None = None
+    share: float | None = None
+    """the stepsize of the run, as a share of the largest that was tried"""
+
+    @property
+    def end(self) -> Literal["largest", "smallest"] | None:
+        """Which end of the range the stepsize lies at: beyond it may be a better one."""
+        if self.share not in RANGE:
+            return None
+        return "largest" if self.share == max(RANGE) else "smallest"
 
     @property
     def ratio(self) -> float | None:
@@ -67,10 +81,10 @@ def regime(problem: Problem, local_steps: int = 10, rounds: int = 20, batch: int
     own, constants = _own_models(problem), federated(problem, local_steps, rounds, batch)
     window = theory.plsgd_window(constants.clients, local_steps, rounds)
     ways = []
-    for name, (kind, row, options) in _ways(constants.L, local_steps, batch).items():
+    for name, (kind, row, options) in candidates(constants.L, local_steps, batch).items():
         bound = None if name == "PLSGD (16)" and constants.kappa not in window else float(row(constants).total)
-        reached = _shortest(problem, own, options, rounds) if measure else None
-        ways.append(Way(kind, name, bound, reached))
+        reached = shortest(problem, own, options, rounds) if measure else (None, None)
+        ways.append(Way(kind, name, bound, *reached))
     bounds = {way: way.bound for way in ways if way.bound is not None}
     runs = {way: way.measured for way in ways if way.measured is not None}
     return Regime(
@@ -117,39 +131,50 @@ def federated(problem: Problem, local_steps: int, rounds: int, batch: int) -> Fe
     )
 
 
-Row = tuple[Name, Callable[[Federated], theory.Rate], list[Algorithm]]
+Candidate = tuple[Algorithm, float]
+"""A method, and its stepsize as a share of the largest that is tried."""
+Row = tuple[Name, Callable[[Federated], theory.Rate], list[Candidate]]
 
 
-def _ways(L: float, local_steps: int, batch: int) -> dict[str, Row]:
-    """Table 1's strongly convex rows, each with the candidates of a short run."""
+def candidates(L: float, local_steps: int, batch: int) -> dict[str, Row]:
+    """Table 1's strongly convex rows, each with the candidates of a short run: as many for every method."""
     rows, work = theory.TABLE_1["strongly convex"], {"local_steps": local_steps, "batch": batch, "replace": True}
-    rates = [share / L for share in SHARES]
+    many, few = (shares(count) for count in (CANDIDATES, CANDIDATES // len(ALPHAS)))
     kinds: dict[str, Name] = {"pure local training": "local", "PLSGD (16)": "personalized"}
-    options: dict[str, list[Algorithm]] = {
-        "minibatch SGD": [algorithms.MinibatchSGD(lr=lr, **work) for lr in rates],
-        "local SGD": [algorithms.LocalSGD(lr=lr, **work) for lr in rates],
-        "pure local training": [algorithms.Local(lr=lr, **work) for lr in rates],
+    options: dict[str, list[Candidate]] = {
+        "minibatch SGD": [(algorithms.MinibatchSGD(lr=share / L, **work), share) for share in many],
+        "local SGD": [(algorithms.LocalSGD(lr=share / L, **work), share) for share in many],
+        "pure local training": [(algorithms.Local(lr=share / L, **work), share) for share in many],
         "PLSGD (16)": [
-            algorithms.PLSGD(lr=lr / (1 + alpha), alpha=alpha, **work) for lr in rates for alpha in (0.1, 1.0)
+            (algorithms.PLSGD(lr=share / (L * (1 + alpha)), alpha=alpha, **work), share)
+            for share in few
+            for alpha in ALPHAS
         ],
     }
     return {name: (kinds.get(name, "global"), rate, options[name]) for name, rate in rows.items()}
 
 
-def _shortest(problem: Problem, own: np.ndarray, options: Sequence[Algorithm], rounds: int) -> float:
-    """The least mean distance over a few seeds, of any candidate."""
+def shares(count: int) -> list[float]:
+    """So many stepsizes over the range, as shares of the largest."""
+    low, high = RANGE
+    return [low, *np.geomspace(low, high, count)[1:-1].tolist(), high]
+
+
+def shortest(problem: Problem, own: np.ndarray, options: Sequence[Candidate], rounds: int) -> tuple[float, float]:
+    """The mean distance of the candidate that is best on some seeds, over other seeds; and its stepsize, as a share."""
 
     def distance(run: Simulation) -> float:
         models = np.concatenate([as_rows(block) for block in run.personal_blocks()])
         return float(np.nan_to_num(np.mean(np.sum((models - own) ** 2, axis=1)), nan=np.inf))
 
-    planned = [PlannedRun(problem, method, seed) for method in options for seed in range(SEEDS)]
+    planned = [PlannedRun(problem, method, seed) for method, _ in options for seed in range(2 * SEEDS)]
     with warnings.catch_warnings(action="ignore"):  # a candidate that diverges is just not the best
         results = simulate_all(planned, rounds=rounds, eval_every=rounds, dtype="float64", init="zeros")
     if any(result.interrupted for result in results):
         raise KeyboardInterrupt
-    distances = np.array([distance(result.simulation) for result in results]).reshape(len(options), SEEDS)
-    return float(np.min(np.mean(distances, axis=1)))
+    distances = np.array([distance(result.simulation) for result in results]).reshape(len(options), 2 * SEEDS)
+    best = int(np.argmin(np.mean(distances[:, :SEEDS], axis=1)))
+    return float(np.mean(distances[best, SEEDS:])), options[best][1]
 
 
 def _own_models(problem: Problem) -> np.ndarray:
