@@ -77,9 +77,12 @@ def test_constant_columns_and_unlike_scales_are_named():
     fed = table(income=np.linspace(1e4, 9e4, 100).round(2), flag=1.0)
     assert said(fed, "constant columns") == ["1 column is the same in every row: flag"]
     (sentence,) = said(fed, "scales")
-    assert "(dose) to 5" in sentence
-    assert "e+04 (income), so that the first step may explode" in sentence
+    assert "scales of up to 5" in sentence
+    assert "e+04 (income), beside" in sentence
+    assert "of dose, so that the first step may explode" in sentence
     assert said(table(income=np.linspace(0.1, 0.9, 100)), "scales") == []
+    (sentence,) = said(table(age=np.linspace(30, 90, 100), pressure=np.linspace(100, 160, 100)), "scales")
+    assert "scales of up to 1.3e+02 (pressure, age), beside" in sentence  # no other column is a hundredth of these
 
 
 def test_of_many_rows_a_sample_is_looked_at_and_that_is_said():

@@ -55,6 +55,25 @@ def test_what_is_no_algorithm(problem: pf.Problem, algorithm: Any, message: str)
         pf.simulate(problem, algorithm, rounds=1)
 
 
+def test_without_a_number_of_rounds_it_is_asked_for_and_the_algorithm_is_looked_at_first(problem: pf.Problem) -> None:
+    word: Any = "fedavg"
+    with pytest.raises(pf.PolyfedError, match=r"such as algorithms\.FedAvg\(\), found the word 'fedavg'"):
+        pf.simulate(problem, word)
+    with pytest.raises(pf.PolyfedError, match="simulate needs the number of rounds, such as rounds=100"):
+        pf.simulate(problem, FedAvg())
+
+
+def test_doubtful_data_is_named_before_a_run_once_for_a_problem(caplog: pytest.LogCaptureFixture) -> None:
+    rows = np.tile([[1.0, 2e6], [-1.0, -2e6]], (15, 1))
+    one = pf.Problem(pf.Federation.from_arrays({"a": (rows, np.arange(30) % 2)}), pf.models.linear())
+    for _ in range(2):
+        pf.simulate(one, FedAvg(lr=1e-9), rounds=1)
+    assert [record.message.split(",")[0] for record in caplog.records] == [
+        "there is one client",
+        "features are on scales of up to 2e+06 (feature 1)",
+    ]
+
+
 def test_what_is_no_problem_and_no_precision(problem: pf.Problem) -> None:
     federation: Any = problem.federation
     with pytest.raises(pf.PolyfedError, match=r"expected a Problem, .* found Federation"):

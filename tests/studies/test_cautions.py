@@ -63,6 +63,22 @@ def test_a_stepsize_that_ends_above_the_constant_predictor_is_named() -> None:
     assert after_run_cautions(problem, FedAvg(), {"personal": {"test": {}}}) == []
 
 
+def test_with_class_weights_both_losses_are_weighed() -> None:
+    problem = pf.Problem(pf.Federation.from_arrays(clients()), pf.models.linear(), class_weight=[1.0, 4.0, 0.5])
+    expected = []
+    for client in range(2):
+        x, y = problem.federation.train.of(client)
+        weights = np.array([1.0, 4.0, 0.5])[y]
+        dummy = DummyClassifier(strategy="prior").fit(x, y, sample_weight=weights).predict_proba(x)
+        expected.append(log_loss(y, dummy, sample_weight=weights) * weights.mean())
+    measured: Any = constant_losses(problem)
+    np.testing.assert_allclose(measured, expected, rtol=1e-12)
+    for lr, doubtful in ((300.0, True), (0.3, False)):
+        method = FedAvg(lr=lr, local_steps=5)
+        result = pf.simulate(problem, method, rounds=5)
+        assert len(after_run_cautions(problem, method, result.metrics())) == doubtful
+
+
 def test_cautions_are_said_and_kept_in_the_summary(tmp_path: Path) -> None:
     rows = clients() | {"small": (np.ones((9, 4)), np.arange(9) % 3)}
     heard: list[str] = []

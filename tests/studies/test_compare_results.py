@@ -38,6 +38,15 @@ def test_a_gain_is_the_difference_of_what_clients_deploy(federation) -> None:
     np.testing.assert_allclose(loss["gain"], losses[1] - losses[0], atol=1e-5)
 
 
+def test_models_that_were_trained_with_class_weights_are_compared_too(federation) -> None:
+    problem = pf.Problem(federation, pf.models.linear(), "softmax", l2=0.01, class_weight="balanced")
+    together, alone = (
+        pf.simulate(problem, method, rounds=2, eval_every=2) for method in (A.FedAvg(batch=4), A.Local(batch=4))
+    )
+    accuracies = [result.evaluate("test", metrics="accuracy")["personal_accuracy"] for result in (together, alone)]
+    np.testing.assert_allclose(pf.gains(together, alone)["gain"], accuracies[0] - accuracies[1], atol=1e-12)
+
+
 def test_splits_are_averaged_and_paired_in_their_order(federation) -> None:
     splits = [federation.redrawn(number) for number in range(2)]
     together = [trained(split, A.FedAvg(batch=4), seed) for seed, split in enumerate(splits)]

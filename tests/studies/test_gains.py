@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from polyfed.core.errors import PolyfedError
 from polyfed.problem.metrics import METRICS
 from polyfed.report.gains import ClientGain, for_certain
 from polyfed.report.methods import group
@@ -133,10 +134,22 @@ def test_the_shown_metric_follows_the_question_and_can_be_chosen(turned, tmp_pat
 
 
 def test_a_run_with_splits_keeps_the_others_inside_its_folder(tmp_path) -> None:
-    config = make_config(sections(hospitals(tmp_path), splits=2, alone=False) | {"compare": [{"name": "fedavg"}]})
+    config = make_config(sections(hospitals(tmp_path), splits=3, alone=False) | {"compare": [{"name": "fedavg"}]})
     records = experiment.run(config, tmp_path / "out", QUIET)
     assert [record.path for record in records] == find_runs(tmp_path / "out")
-    assert [record.path.name for record in records] == ["out", "split-1"]
+    assert [record.path.name for record in records] == ["out", "split-1", "split-2"]
+    with pytest.raises(PolyfedError, match=r"run\.splits = 2 .* take 1, or at least 3"):
+        make_config(sections(hospitals(tmp_path), splits=2))
+
+
+def test_of_a_sample_all_splits_measure_the_same_clients(tmp_path) -> None:
+    given: dict[str, Any] = sections(hospitals(tmp_path), splits=3, eval_clients=3)
+    given["compare"] = [{"name": "fedavg"}]
+    given["problem"] |= {"class_weight": "balanced"}  # models that weigh classes are judged as all others
+    records = experiment.run(make_config(given), tmp_path / "out", QUIET)
+    names = [[row["client"] for row in record.clients] for record in records]
+    assert names[0] == names[1] == names[2]
+    assert len(names[0]) == records[0].summary["gains"]["alone"]["mean_clients"] == 3
     assert read_run(tmp_path / "out").clients == records[0].clients
 
 
@@ -167,7 +180,6 @@ def test_a_client_with_one_class_has_no_auc_and_is_named(tmp_path) -> None:
 
 
 def test_splits_want_a_seed_each_and_rows_in_memory(tmp_path) -> None:
-    from polyfed.core.errors import PolyfedError
 
     with pytest.raises(PolyfedError, match=r"run.splits = 3, but run.seeds has 2"):
         make_config(sections(tmp_path, splits=3, seeds=[0, 1]))

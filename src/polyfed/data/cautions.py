@@ -24,8 +24,8 @@ TINY = 20
 """Of a client with fewer rows little can be told."""
 BY_CHANCE = 0.05
 """How much better, as a share of the rows, the best of several equal candidates may look by chance."""
-LARGE, RATIO = 30.0, 100.0
-"""Features of root mean squares above LARGE, and RATIO times another's, make a first step explode."""
+LARGE = 30.0
+"""A feature with a larger root mean square makes a first step explode: the curvature grows with its square."""
 IDENTIFIER = re.compile(r"(^|_)(id|ids|uuid|guid|key|index|idx|number|nr|rowid|row)$")
 CERTAIN = re.compile(r"(^|_)(id|ids|uuid|guid|rowid)$")
 
@@ -173,15 +173,14 @@ def _columns(data: Federation) -> Iterator[Caution]:
     if constant and data.feature_names:
         word = "column is" if len(constant) == 1 else "columns are"
         yield Caution("constant columns", f"{len(constant)} {word} the same in every row: {_listed(constant)}{of}")
-    there = np.flatnonzero(scale > 0)
-    if len(there) < 2:
-        return
-    low, high = there[np.argmin(scale[there])], there[np.argmax(scale[there])]
-    if scale[high] > LARGE and scale[high] > RATIO * scale[low]:
-        large = [names[i] for i in there[np.argsort(-scale[there])] if scale[i] > max(LARGE, RATIO * scale[low])]
+    large = [i for i in np.argsort(-scale) if scale[i] > LARGE]
+    if large:
+        there = np.flatnonzero(scale > 0)
+        low = there[np.argmin(scale[there])]
+        beside = f", beside {scale[low]:.2g} of {names[low]}" if scale[low] <= LARGE else ""
         yield Caution(
             "scales",
-            f"features are on scales from {scale[low]:.2g} ({names[low]}) to {scale[high]:.2g} ({_listed(large)}), so "
+            f"features are on scales of up to {scale[large[0]]:.2g} ({_listed([names[i] for i in large])}){beside}, so "
             f"that the first step may explode: standardize them{of}",
         )
 

@@ -33,7 +33,7 @@ class Judged:
 
 def judge(
     simulation: Simulation,
-    metrics: Sequence[str | Metric],
+    metrics: str | Metric | Sequence[str | Metric],
     split: str = "test",
     finetune: FineTune | None = None,
     *,
@@ -44,7 +44,8 @@ def judge(
     With `finetune` also of the fine-tuned model, where the method has a global one. No more scores are held than those
     of a block of clients, but for `pooled`.
     """
-    chosen = [metric_named(metric, simulation.problem) for metric in metrics]
+    given = [metrics] if isinstance(metrics, str | Metric) else metrics
+    chosen = [metric_named(metric, simulation.problem) for metric in given]
     if repeated := [metric.name for metric in chosen if [m.name for m in chosen].count(metric.name) > 1]:
         raise PolyfedError(f"metric '{repeated[0]}' is given more than once")
     part, names = simulation.problem.federation.split(split), simulation.problem.federation.clients

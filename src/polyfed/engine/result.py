@@ -81,7 +81,10 @@ class Result:
         return measured
 
     def evaluate(
-        self, split: str = "test", finetune: FineTune | None = None, metrics: Sequence[str | Metric] = ()
+        self,
+        split: str = "test",
+        finetune: FineTune | None = None,
+        metrics: str | Metric | Sequence[str | Metric] = (),
     ) -> pd.DataFrame:
         """A row per evaluated client, absent ones included: each model's loss and the loss's own metric on a split.
 
@@ -106,7 +109,10 @@ class Result:
         return pd.DataFrame(columns)
 
     def aggregate(
-        self, split: str = "test", finetune: FineTune | None = None, metrics: Sequence[str | Metric] | None = None
+        self,
+        split: str = "test",
+        finetune: FineTune | None = None,
+        metrics: str | Metric | Sequence[str | Metric] | None = None,
     ) -> pd.DataFrame:
         """Metrics over the evaluated clients, by default all that fit: a row per model and metric.
 

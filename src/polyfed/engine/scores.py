@@ -23,7 +23,7 @@ from polyfed.engine.round.records import Data, Shard
 from polyfed.engine.states.feed import Fed
 from polyfed.problem.metrics import canonical, constant_scores
 from polyfed.problem.objective import Batch
-from polyfed.problem.problem import precision
+from polyfed.problem.problem import Problem, precision
 
 if TYPE_CHECKING:
     from polyfed.engine.simulation import Simulation
@@ -146,8 +146,12 @@ def _same_program(one: Simulation, other: Simulation) -> bool:
         and (one.dtype, one.store, one.adapt_on_test) == (other.dtype, other.store, other.adapt_on_test)
         and ours.model_fingerprint == theirs.model_fingerprint
         and (ours.loss.name, ours.l2) == (theirs.loss.name, theirs.l2)
-        and np.array_equal(ours.class_weight or (), theirs.class_weight or ())
+        and _class_weights(ours) == _class_weights(theirs)
     )
+
+
+def _class_weights(problem: Problem) -> list[float] | None:
+    return None if problem.class_weight is None else problem.class_weight.tolist()
 
 
 def _outputs(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 from polyfed.algorithms.contract import REGISTRY, Algorithm, get_algorithm
 from polyfed.core.errors import PolyfedError
 from polyfed.core.precision import Compute
-from polyfed.data.cautions import refuse_one_class
+from polyfed.data.cautions import cautions, refuse_one_class
 from polyfed.engine import hosts
 from polyfed.engine.checkpoint import checkpoint as checkpoints
 from polyfed.engine.identity import plain_value, run_identity
@@ -23,6 +24,9 @@ from polyfed.engine.states.in_waves import Store
 from polyfed.engine.sweep import batches
 from polyfed.problem.problem import DType, Init, Problem
 
+log = logging.getLogger("polyfed")
+LOUD = ("one client", "constant target", "scales", "identifier")
+"""The cautions about data that a run from Python says; a config's run says all."""
 RoundProgress = Callable[[Simulation, dict[str, Any] | None], None]
 """Called after every stretch of rounds, with the history's new row where there is one."""
 
@@ -31,7 +35,7 @@ def simulate(
     problem: Problem,
     algorithm: Algorithm,
     *,
-    rounds: int,
+    rounds: int | None = None,
     participation: Any = 1.0,
     seed: int = 0,
     init: Init = None,
@@ -52,7 +56,7 @@ def simulate(
 ) -> Result:
     """Train `algorithm` on `problem` for some rounds, every client in this process, or spread over all of them.
 
-    `participation`: 1.0 all clients, a share below 1, a number of clients, or `Bernoulli(q)`.
+    `rounds` must be given. `participation`: 1.0 all clients, a share below 1, a number of clients, or `Bernoulli(q)`.
     `init`: "zeros", "ones", "random" or parameters; by default what the model says (linear models start at zero).
     `eval_every`: rounds between evaluations; the last round is always evaluated.
     `compute`: "bfloat16" computes the model in local training with numbers of 16 bits, forward and backward; weights,
@@ -65,12 +69,15 @@ def simulate(
     `privacy`: clip every upload and add noise to their sum; the history then has the epsilon that was spent.
     `store`: where clients' states are kept between rounds: "device", "host" (memory) or "disk" (a file in the
     checkpoint's folder, or among temporary files); by default the first that has room.
-    `eval_clients`: evaluate so many clients only, a fixed sample that the seed draws (`Simulation.evaluated`), where
+    `eval_clients`: evaluate so many clients only, the same sample for any seed (`Simulation.evaluated`), where
     all would take too long; every figure is then one of that sample. Training does not change.
     `devices`, `chunk`, `store`: no result changes by them beyond rounding.
     """
     check_run(problem, algorithm)  # before the problem is asked for its data
+    if rounds is None:
+        raise PolyfedError("simulate needs the number of rounds, such as rounds=100")
     refuse_one_class(problem.federation, classifies=problem.loss.name == "logistic")
+    _say_cautions(problem)
     run = PlannedRun(
         problem,
         algorithm,
@@ -182,6 +189,15 @@ def simulate_all(
                 if finished is not None and not stopped:
                     finished(run.place, results[run.place])
     return [results[place] for place in range(len(runs))]
+
+
+def _say_cautions(problem: Problem) -> None:
+    """Log what makes results on this data doubtful, once for a problem."""
+    if not problem.traced.setdefault("cautions said", False):
+        problem.traced["cautions said"] = True
+        for caution in cautions(problem.federation):
+            if caution.kind in LOUD:
+                log.warning("%s", caution)
 
 
 def check_run(problem: object, algorithm: object) -> None:

@@ -110,7 +110,7 @@ class Simulation:
         self.seconds = 0.0
         self._measured: tuple[int, dict[FineTune | None, Metrics]] = (-1, {})
         with precision(dtype):
-            self.evaluated = evaluated_clients(len(problem), eval_clients, seed)
+            self.evaluated = evaluated_clients(len(problem), eval_clients)
             traced = as_traced(method)
             whole = self.sampling.full and work_of(method).size == "full"
             params = _start(problem, init, seed)
@@ -344,17 +344,17 @@ def as_traced(method: Algorithm) -> Algorithm:
     return jax.tree.map(lambda leaf: np.asarray(leaf, real if np.asarray(leaf).dtype.kind == "f" else np.int32), method)
 
 
-def evaluated_clients(population: int, count: int | None, seed: int) -> np.ndarray:
+def evaluated_clients(population: int, count: int | None) -> np.ndarray:
     """The places of the clients that are evaluated: all or, of a fixed sample, `count`.
 
-    The sample is the first `count` clients of a random permutation of all, in their own order. It depends on the seed
-    and the number of clients alone, so that methods with the same seed are measured on the same clients.
+    The sample is the first `count` clients of a random permutation of all, in their own order. It depends on the number
+    of clients alone, so that all methods, seeds and splits are measured on the same clients.
     """
     if count is None:
         return np.arange(population, dtype=np.int32)
     if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= population:
         raise PolyfedError(f"eval_clients must be a whole number from 1 to the {population} clients, found {count!r}")
-    key = randomness.purpose_key(seed, randomness.Purpose.EVALUATE)
+    key = randomness.purpose_key(0, randomness.Purpose.EVALUATE)
     return np.sort(np.asarray(randomness.shuffled(key, population, jnp.arange(count))))
 
 

@@ -29,12 +29,12 @@ def after_run_cautions(
     """A stepsize with which the deployed models' mean training loss ends above the constant predictor's.
 
     `clients` are those that were measured, by default all. Of a population the rows are not read again. Where classes
-    are weighed, training aims at another loss than the one that is measured: nothing is said.
+    are weighed, so are both losses.
     """
-    constant = None if problem.class_weight is not None else constant_losses(problem)
+    constant = constant_losses(problem)
     if constant is None or "train" not in metrics["personal"]:
         return []
-    losses = metrics["personal"]["train"]["loss"]
+    losses = metrics["personal"]["train"]["loss" if problem.class_weight is None else "weighted_loss"]
     reached = float(np.mean(losses))
     yardstick = float(np.mean(constant if clients is None else constant[clients]))
     if reached <= yardstick * (1 + 1e-6):
@@ -44,7 +44,7 @@ def after_run_cautions(
     return [
         Caution(
             "worse than constant",
-            f"{who} ends with a training loss of {reached:.4g}, above the {yardstick:.4g} of a constant prediction: "
+            f"{who} ends with a training loss of {reached:.6g}, above the {yardstick:.6g} of a constant prediction: "
             "take another stepsize, or more rounds",
         )
     ]
@@ -53,8 +53,8 @@ def after_run_cautions(
 def constant_losses(problem: Problem) -> np.ndarray | None:
     """Each client's mean training loss under the best constant prediction of its own training rows.
 
-    The entropy of its class frequencies, or half the variance of its real targets; None for a population and for
-    losses of another kind.
+    The entropy of its class frequencies, with class weights where there are any, or half the variance of its real
+    targets; None for a population and for losses of another kind.
     """
     federation = problem.federation
     if not isinstance(federation, Federation) or problem.loss.name not in ("softmax", "logistic", "squared"):
@@ -62,10 +62,18 @@ def constant_losses(problem: Problem) -> np.ndarray | None:
     targets = [federation.train.of(client)[1] for client in range(len(federation))]
     if problem.loss.name == "squared":
         return np.array([0.5 * np.var(y.astype(np.float64), axis=0).sum() for y in targets])
-    return np.array([_entropy(y) for y in targets])
+    return np.array([_entropy(y, _row_weights(problem, y)) for y in targets])
 
 
-def _entropy(labels: np.ndarray) -> float:
-    _, counts = np.unique(labels, return_counts=True)
-    shares = counts / counts.sum()
-    return float(-(shares * np.log(shares)).sum())
+def _row_weights(problem: Problem, labels: np.ndarray) -> np.ndarray:
+    if problem.class_weight is None:
+        return np.ones(len(labels))
+    return problem.row_weights(labels, np.asarray(problem.class_weight, np.float64))
+
+
+def _entropy(labels: np.ndarray, weights: np.ndarray) -> float:
+    """The least mean over rows of -w log p: p follows the weights of the classes' rows."""
+    _, classes = np.unique(labels, return_inverse=True)
+    masses = np.bincount(classes.ravel(), weights)
+    masses = masses[masses > 0]
+    return float(-(masses * np.log(masses / masses.sum())).sum() / len(labels))

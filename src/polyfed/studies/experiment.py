@@ -208,7 +208,7 @@ def _alone(config: Config, draws: list[Draw], options: Options) -> dict[Draw, Si
         problem = config.problem_of(draw)
         if settings.eval_clients is None:
             return problem
-        return problem.select(evaluated_clients(len(problem), settings.eval_clients, draw.seed))
+        return problem.select(evaluated_clients(len(problem), settings.eval_clients))
 
     def on_progress(_: int, simulation: Simulation, row: dict[str, Any] | None) -> None:
         if options.progress:
@@ -275,7 +275,7 @@ class RunWriter:
             write_text(self.folder / "config.toml", as_toml(resolved))
             rounds = [row["round"] for row in self.past]
             names: Sequence[str] = self.config.problem.federation.clients
-            measured = evaluated_clients(len(names), self.config.run.eval_clients, self.seed)
+            measured = evaluated_clients(len(names), self.config.run.eval_clients)
             self.shares = ShareLog(self.folder, [names[int(client)] for client in measured], rounds)
             self.file = (self.folder / "metrics.jsonl").open("w")
             for row in self.past:

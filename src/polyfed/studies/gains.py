@@ -13,6 +13,7 @@ from polyfed.studies.verdicts import (
     Interval,
     RowEvidence,
     auc_evidence,
+    clients_in_mean,
     count_verdicts,
     interval_on_rows,
     mean_evidence,
@@ -38,8 +39,10 @@ class Gains:
 
     clients: tuple[Interval, ...]
     mean: Interval
-    """over the clients"""
+    """over the clients that count in it"""
     basis: Basis
+    mean_clients: int
+    """how many these are: all that have a gain, and whose rows tell how sure it is"""
 
     def as_dict(self) -> dict[str, Any]:
         """As summary.json has it: how many clients are helped, harmed or undecided is after Holm's correction."""
@@ -51,6 +54,7 @@ class Gains:
             "harmed": counts.loses,
             "undecided": counts.cannot_tell,
             "mean": {"estimate": self.mean.estimate, "low": ends[0], "high": ends[1]},
+            "mean_clients": self.mean_clients,
             "basis": self.basis,
         }
 
@@ -99,6 +103,10 @@ class GainsInTheMaking:
         """The gains, when every client has come."""
         clients = tuple(interval for interval in self.intervals if interval is not None)
         assert len(clients) == len(self.intervals)
-        if self.basis != "splits":
-            return Gains(clients, mean_gain_on_rows(clients), self.basis)
-        return Gains(clients, mean_over_evidence(self.evidence, self.outside), self.basis)
+        if self.basis == "splits":
+            mean = mean_over_evidence(self.evidence, self.outside)
+            gains = np.array([[split.gain for split in splits] for splits in self.evidence])
+            return Gains(clients, mean, self.basis, int(clients_in_mean(gains.T).sum()))
+        mean = mean_gain_on_rows(clients)
+        counted = [own.known if mean.known else np.isfinite(own.estimate) for own in clients]
+        return Gains(clients, mean, self.basis, sum(map(bool, counted)))

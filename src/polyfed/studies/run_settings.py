@@ -63,7 +63,7 @@ class RunSettings:
     eval_every: int = 5
     """rounds between evaluations"""
     eval_clients: int | None = None
-    """evaluate so many clients, a fixed sample drawn by the seed; by default all"""
+    """evaluate so many clients, the same sample for every seed; by default all"""
     checkpoint_every: int = 10
     """rounds between checkpoints"""
     alone: bool = True
@@ -129,6 +129,10 @@ def run_settings(section: dict[str, Any], where: str) -> RunSettings:
     for key, low in least.items():
         if getattr(settings, key) < low:
             raise PolyfedError(f"{where}: run.{key} must be at least {low}, found {getattr(settings, key)}")
+    if settings.splits == 2:
+        raise PolyfedError(
+            f"{where}: run.splits = 2 says nothing of how sure a gain is; take 1, or at least 3 (10 is usual)"
+        )
     if settings.splits > 1 and settings.seeds and len(settings.seeds) != settings.splits:
         raise PolyfedError(
             f"{where}: run.splits = {settings.splits}, but run.seeds has {len(settings.seeds)}; every split has a seed "

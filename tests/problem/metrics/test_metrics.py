@@ -266,6 +266,10 @@ def test_ones_own_metric() -> None:
         pf.metrics.custom("wrong", lambda scores, labels: scores, True)(np.ones(2), np.ones(2))
     with pytest.raises(pf.PolyfedError, match="'broken' raised ZeroDivisionError"):
         pf.metrics.custom("broken", lambda scores, labels: 1 / 0, True)(np.ones(2), np.ones(2))
+    for name in ("loss", "rmse"):
+        taken = pf.metrics.custom(name, lambda scores, labels: 0.0, True)
+        with pytest.raises(pf.PolyfedError, match=f"'{name}': this name is taken"):
+            pf.metrics.metric_named(taken, problem(np.array([0.5, 1.0]), "squared"))
     with pytest.raises(pf.PolyfedError, match="a metric's name must be a word"):
         pf.metrics.custom("my metric", lambda scores, labels: 0.0, True)
 

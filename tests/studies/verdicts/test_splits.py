@@ -106,6 +106,9 @@ def test_the_mean_over_clients_of_one_split_combines_their_errors() -> None:
     interval = mean_gain_on_rows([*intervals, over_splits([1.0], 1, 1)])
     assert (2 * interval.low, 2 * interval.high) == pytest.approx((expected.low, expected.high))
     assert not mean_gain_on_rows([]).known
+    few = mean_gain_on_rows([intervals[0], over_splits([1.0], 1, 1), over_splits([-0.5], 1, 1)])
+    assert not few.known  # of three gains one has an error: the mean is of all, and nothing is known of its own
+    assert few.estimate == pytest.approx((0.25 + 1.0 - 0.5) / 3)
 
 
 def test_the_mean_over_clients_allows_for_what_rows_have_not_shown() -> None:

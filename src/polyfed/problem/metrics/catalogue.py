@@ -66,6 +66,8 @@ METRICS = {
         Metric("r2", real.r2, "real", True, label="R²"),
     )
 }
+TAKEN = ("loss", "weighted_loss", "ridge")
+"""What every model is measured by beside its metrics."""
 PREDICTED = {"classes": "classes", "tags": "tags", "real": "real numbers"}
 
 
@@ -84,6 +86,8 @@ def class_count(problem: Problem) -> int | None:
 def metric_named(name: str | Metric, problem: Problem) -> Metric:
     """A metric that fits the problem, by its name; a `Metric` is checked and returned."""
     metric = name if isinstance(name, Metric) else _by_name(name)
+    if metric.kind is None and metric.name in (*TAKEN, *METRICS):
+        raise PolyfedError(f"metric '{metric.name}': this name is taken, give yours another one")
     kind = kind_of(problem)
     if metric.kind not in (None, kind):
         fitting = ", ".join(metric.name for metric in metrics_of(problem))

@@ -18,7 +18,14 @@ from polyfed.studies.verdicts.rows import (
     row_evidence,
     row_kind,
 )
-from polyfed.studies.verdicts.splits import mean_gain, mean_gain_on_rows, mean_over_evidence, over_evidence, over_splits
+from polyfed.studies.verdicts.splits import (
+    clients_in_mean,
+    mean_gain,
+    mean_gain_on_rows,
+    mean_over_evidence,
+    over_evidence,
+    over_splits,
+)
 from polyfed.studies.verdicts.words import Counts, Verdict, count_verdicts, detectable, holm, oriented, verdict
 
 __all__ = [
@@ -28,6 +35,7 @@ __all__ = [
     "RowKind",
     "Verdict",
     "auc_evidence",
+    "clients_in_mean",
     "count_verdicts",
     "detectable",
     "holm",

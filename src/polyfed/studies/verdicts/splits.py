@@ -137,7 +137,7 @@ def mean_gain(
     """
     values = np.asarray(gains, np.float64)
     defined = np.isfinite(values)
-    kept = defined.sum(axis=0) >= max(1, len(values) / 2)
+    kept = clients_in_mean(values)
     if not kept.any():
         return unknown(confidence=confidence)
     values, defined = values[:, kept], defined[:, kept]
@@ -157,6 +157,11 @@ def mean_gain(
     return over_splits(values.mean(axis=1), test, outside, errors=from_rows, tails=tails, confidence=confidence)
 
 
+def clients_in_mean(gains: np.ndarray) -> np.ndarray:
+    """Which clients count in the mean of gains (splits, clients): those with a gain on half of the splits."""
+    return np.isfinite(gains).sum(axis=0) >= max(1, len(gains) / 2)
+
+
 def mean_over_evidence(
     clients: Sequence[Sequence[RowEvidence]], train_rows: Numbers, confidence: float = 0.95
 ) -> Interval:
@@ -173,11 +178,12 @@ def mean_gain_on_rows(intervals: Sequence[Interval], confidence: float = 0.95) -
     """One split: an interval for the mean over clients of the gains of these very models, from the clients' own.
 
     The error is sqrt(sum of the squared errors) / K over the K clients that have one, as their rows are independent;
-    the degrees of freedom are Welch and Satterthwaite's.
+    the degrees of freedom are Welch and Satterthwaite's. Where less than half of the clients with a gain have an error,
+    the mean is that of all gains, and nothing is known of its error.
     """
-    known = [interval for interval in intervals if interval.known]
-    if not known:
-        return unknown(confidence=confidence)
+    known, there = [own for own in intervals if own.known], [own for own in intervals if np.isfinite(own.estimate)]
+    if not known or 2 * len(known) < len(there):
+        return unknown(float(np.mean([own.estimate for own in there])) if there else float("nan"), confidence)
     squares = np.array([interval.error**2 for interval in known])
     freedoms = np.array([interval.freedom for interval in known])
     total = float(squares.sum())
