@@ -88,3 +88,10 @@ def test_other_targets_are_refused(y: np.ndarray, message: str) -> None:
     fed = pf.Federation.from_arrays([(np.ones((3, 2)), y)], validation=0, test=0)
     with pytest.raises(pf.PolyfedError, match=message):
         pf.Problem(fed, pf.models.linear(), "tags")
+
+
+def test_tags_under_the_loss_for_classes_are_told_which_loss_is_theirs() -> None:
+    rows = np.random.default_rng(0).normal(size=(12, 2))
+    tagged = pf.Federation.from_arrays([(rows, np.tile([[0, 1, 1], [1, 0, 0]], (6, 1)))])
+    with pytest.raises(pf.PolyfedError, match="for several tags a row, take loss 'tags'"):
+        pf.Problem(tagged, pf.models.linear(), "softmax")

@@ -350,9 +350,10 @@ class Problem:
         outputs = self.loss.outputs(self.federation)
         expected = (2,) if outputs is None else (2, *self._positions, outputs)
         if shape != expected:
+            tags = "; for several tags a row, take loss 'tags'" if self._positions and len(shape) == 2 else ""
             raise PolyfedError(
                 f"loss '{self.loss.name}' on this data needs outputs of shape {_rows(expected)}, "
-                f"the model gives {_rows(shape)}"
+                f"the model gives {_rows(shape)}{tags}"
             )
 
 

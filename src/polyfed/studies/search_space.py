@@ -15,6 +15,7 @@ import numpy as np
 
 from polyfed.algorithms.contract import Algorithm, kinds
 from polyfed.core.errors import PolyfedError, suggestion
+from polyfed.problem.metrics import Metric
 
 TRIES = 200
 """Draws for each candidate that is wanted, before a space counts as too small."""
@@ -131,7 +132,8 @@ def tune_plan(section: Any, methods: Mapping[str, type[Algorithm]], where: str) 
     if settings.search not in ("grid", "random"):
         raise PolyfedError(f"{where}: tune.search must be 'grid' or 'random', found {settings.search!r}")
     if not isinstance(settings.by, str):
-        raise PolyfedError(f"{where}: tune.by must be 'loss' or the name of a metric, found {settings.by!r}")
+        shown = f"the metric '{settings.by.name}' of your own" if isinstance(settings.by, Metric) else repr(settings.by)
+        raise PolyfedError(f"{where}: tune.by must be 'loss' or the name of a metric, found {shown}")
     if not isinstance(spaces, Mapping):
         raise PolyfedError(f"{where}: tune.space must be a table of tables, [tune.space.METHOD]")
     return TunePlan(settings, _spaces(spaces, methods, where) if methods else {})

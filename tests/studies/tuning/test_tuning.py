@@ -163,6 +163,9 @@ def test_the_loss_chooses_unless_a_metric_is_named() -> None:
     assert winner(chosen).score == max(trial.score for trial in chosen.trials if trial.score is not None)
     with pytest.raises(pf.PolyfedError, match=r"tune: tune.by: unknown metric 'balanced_acuracy'.*balanced_accuracy"):
         pf.tune(problem, space, methods={}, budget=3, rounds=5, by="balanced_acuracy")
+    own: Any = pf.metrics.custom("mine", lambda scores, labels: 0.0, higher_is_better=True)
+    with pytest.raises(pf.PolyfedError, match=r"tune.by must be .* found the metric 'mine' of your own"):
+        pf.tune(problem, space, methods={}, budget=3, rounds=5, by=own)
     with pytest.raises(pf.PolyfedError, match=r"run.metric: metric 'rmse' is for real numbers"):
         pf.tune(problem, space, methods={}, budget=3, rounds=5, metric="rmse")
 
