@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from html import escape
 
@@ -79,23 +80,23 @@ def _of_runs(methods: Sequence[Method]) -> list[str]:
 def _folded(runs: Sequence[RunRecord]) -> list[str]:
     """What the runs of a method say, once each. Sentences that differ from run to run in numbers alone are one."""
     said = [list(dict.fromkeys(str(c).rstrip(".") for c in run.summary.get("cautions") or [])) for run in runs]
-    kinds: dict[str, list[list[str]]] = {}  # a sentence without its numbers: what each run that says it says
-    for own in said:
-        mine: dict[str, list[str]] = {}
-        for caution in own:
-            mine.setdefault(NUMBERS.sub("#", caution), []).append(caution)
-        for kind, sentences in mine.items():
-            kinds.setdefault(kind, []).append(sentences)
+    kinds: dict[str, list[str]] = {}
+    for caution in (caution for own in said for caution in own):
+        kinds.setdefault(_kind(caution), []).append(caution)
+    repeated = {kind for own in said for kind, times in Counter(map(_kind, own)).items() if times > 1}
     lines: list[str] = []
-    for by_run in kinds.values():
-        alike = all(len(sentences) == 1 for sentences in by_run)  # else they are about several things
-        for caution in dict.fromkeys(sentence for sentences in by_run for sentence in sentences):
-            count = len(by_run) if alike else sum(caution in sentences for sentences in by_run)
-            same = all(caution in own for own in said)
-            lines.append(caution if same else f"{caution} ({count} of {len(runs)} runs)")
-            if alike:
-                break
+    for kind, sentences in kinds.items():
+        # Sentences of a kind in one run are about several things.
+        counts = Counter(sentences) if kind in repeated else {sentences[0]: len(sentences)}
+        for caution, count in counts.items():
+            by_all = sentences.count(caution) == len(runs)
+            lines.append(caution if by_all else f"{caution} ({count} of {len(runs)} runs)")
     return lines
+
+
+def _kind(caution: str) -> str:
+    """A sentence without its numbers."""
+    return NUMBERS.sub("#", caution)
 
 
 def _other_runs(methods: Sequence[Method]) -> list[str]:

@@ -28,8 +28,9 @@ def choose_focus(methods: Sequence[Method]) -> tuple[Method, list[str]]:
     known = [(loss, method) for method in sound if (loss := method.validation_loss) is not None]
     if known:
         best = min(known, key=lambda pair: round(pair[0], 12))[1]
-        lacking = "" if len(known) == len(sound) else f"; {len(sound) - len(known)} of them have none"
-        return best, [f"Of the {len(sound)} methods{kind}, {best.label} has the lowest validation loss{lacking}."]
+        lacking = len(sound) - len(known)
+        none = f"; {lacking} of them {'has' if lacking == 1 else 'have'} none" if lacking else ""
+        return best, [f"Of the {len(sound)} methods{kind}, {best.label} has the lowest validation loss{none}."]
     return _by_metric(sound, kind)
 
 
