@@ -25,6 +25,11 @@ def test_a_folder_that_is_given_twice_is_refused() -> None:
         group([placed("one"), placed("two", seed=1), placed("runs/../one")])
 
 
+def test_a_copy_of_a_run_is_refused() -> None:
+    with pytest.raises(PolyfedError, match=r"^one and copy hold the same run; name it once$"):
+        group([placed("one"), placed("copy")])
+
+
 def test_runs_on_other_data_are_refused_with_the_folders_and_the_key() -> None:
     runs = [placed("one", data={"path": "a.csv"}), placed("two", data={"path": "b.csv"})]
     with pytest.raises(PolyfedError, match=r"^data.path is 'a.csv' in one and 'b.csv' in two; "):
@@ -42,9 +47,11 @@ def test_a_file_that_changed_in_between_is_told_by_its_rows() -> None:
         group([placed("one"), other])
 
 
-def test_runs_of_one_label_need_the_same_problem_and_methods_may_differ_in_it() -> None:
+def test_runs_of_one_label_need_the_same_method_and_methods_may_differ() -> None:
     with pytest.raises(PolyfedError, match=r"^problem.model is 'mlp' in one and 'linear' in two"):
         group([placed("one"), placed("two", problem={"model": "linear"})])
+    with pytest.raises(PolyfedError, match=r"^algorithm.lr is 0.1 in one and 0.5 in two; .*labels of their own"):
+        group([placed("one"), placed("two", seed=1, algorithm={"lr": 0.5})])
     methods = group([placed("one"), placed("two", "apfl", problem={"model": "linear"})])
     assert [method.label for method in methods] == ["fedavg", "apfl"]
 

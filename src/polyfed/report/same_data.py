@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from polyfed.core.errors import PolyfedError
 from polyfed.studies.run_directory import RunRecord
@@ -14,17 +15,25 @@ DRAWN = {"seed", "seeds", "split", "splits"}
 def check_same_data(runs: Sequence[RunRecord]) -> None:
     """Refuse a run that is given twice, and runs that cannot be compared.
 
-    All need the same [data], but for its seed; those of one label, whose figures are averaged, the same [problem], too.
+    All need the same [data], but for its seed; those of one label, whose figures are averaged, also the same [problem]
+    and the same [algorithm].
     """
-    seen: dict[str, RunRecord] = {}
+    folders: dict[Path, RunRecord] = {}
+    draws: dict[tuple[str, int, object], RunRecord] = {}
     labelled: dict[str, RunRecord] = {}
     for run in runs:
-        if seen.setdefault(str(run.path.resolve()), run) is not run:
+        if folders.setdefault(run.path.resolve(), run) is not run:
             raise PolyfedError(f"{run.path}: given twice; name each run once")
         same = labelled.setdefault(run.label, run)
-        found = _difference(runs[0], run, "data") or _difference(same, run, "problem") or _rows(runs[0], run)
+        found = _difference(runs[0], run, "data") or _rows(runs[0], run)
         if found:
-            raise PolyfedError(f"{found}; runs in one report need the same data and, under one label, the same problem")
+            raise PolyfedError(f"{found}; runs in one report need the same data")
+        found = _difference(same, run, "problem") or _difference(same, run, "algorithm")
+        if found:
+            raise PolyfedError(f"{found}; runs that differ in it need labels of their own (algorithm.label)")
+        twin = draws.setdefault((run.label, run.seed, run.summary.get("split")), run)
+        if twin is not run and twin.clients == run.clients:
+            raise PolyfedError(f"{twin.path} and {run.path} hold the same run; name it once")
 
 
 def _difference(first: RunRecord, other: RunRecord, section: str) -> str:
