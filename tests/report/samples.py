@@ -6,6 +6,7 @@ import dataclasses
 import math
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 from scipy import stats
@@ -154,12 +155,12 @@ def make_record(
         "figure": f"the personal model on every client's test rows after round {len(history) - 1}",
     }
     config = {
-        "data": {"name": "synthetic", "clients": len(rows), "alpha": 0.5},
+        "data": {"name": "synthetic", "alpha": 0.5},
         "problem": {"model": "mlp", "hidden": [200, 200], "l2": 1e-4},
         "algorithm": {"name": label.lower(), "lr": 0.1},
         "run": {"rounds": len(history) - 1, "seed": seed},
     }
-    run = RunRecord(Path(f"runs/{seed}"), config, history, rows, summary | more)
+    run = RunRecord(Path("runs", quote(label, safe=""), str(seed)), config, history, rows, summary | more)
     return run if "gains" in more else judged([run])[0]
 
 

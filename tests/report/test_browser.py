@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -116,6 +117,11 @@ def test_every_chart_is_drawn(browser: Browser, several: Path) -> None:
         assert chart["marks"] > 0, chart
 
 
+def two_digits(value: str | float) -> int:
+    """The decimals that show two significant digits, and at least two of them."""
+    return max(2, 1 - math.floor(math.log10(abs(float(value)))))
+
+
 def test_the_table_of_clients_says_what_the_run_says(browser: Browser, tmp_path: Path) -> None:
     runs = GALLERY["hospitals"]()
     browser.open(write_report(runs, tmp_path / "r.html", title="Hospitals"))
@@ -131,9 +137,12 @@ def test_the_table_of_clients_says_what_the_run_says(browser: Browser, tmp_path:
         seen, verdict = cells[row["client"]], verdicts[str(row["client"])]
         assert seen[1] == f"{row['rows']:,.0f} {row['test_rows']:,.0f} test"
         assert seen[2] == f"{100 * float(row['positives']):.1f}%"
-        gain, low, high = (f"{row[key]:+.2f}".replace("-", "−") for key in ("gain", "gain_low", "gain_high"))
+        written = {"gain": two_digits(row["gain"]), "gain_low": 2, "gain_high": 2}
+        gain, low, high = (f"{row[key]:+.{digits}f}".replace("-", "−") for key, digits in written.items())
         assert seen[5] == f"{gain} {low.lstrip('+')} to {high.lstrip('+')}"
-        limit = f" nothing below {row['detectable']:.2f}" if verdict == "cannot tell" else ""
+        limit = (
+            f" nothing below {row['detectable']:.{two_digits(row['detectable'])}f}" if verdict == "cannot tell" else ""
+        )
         assert seen[7] == f"{verdict}{limit}"
     bar = "document.querySelectorAll('#client-table .whisker')[0]"
     left, width = browser.run(

@@ -138,11 +138,62 @@ def test_what_diverged_leaks_or_is_below_the_constant_predictor_is_never_recomme
     assert sentence(leak).startswith("Test labels leak, so this is no result. Training together helps the only client")
 
 
+def test_a_share_is_told_in_points_also_beside_the_constant_predictor() -> None:
+    unsure = headline(group([judged_run([UP] * 3, metric="accuracy", constant=(0.134, -0.01, 0.278))]))
+    assert any("accuracy is better by +13.4 points (95% interval −1.0 to 27.8)" in word for word in unsure.details)
+
+
+def test_a_small_gain_is_told_with_two_digits() -> None:
+    assert "AUC rises by 0.037 compared with" in sentence(judged_run([UP, OPEN], mean=(0.037, -0.9, 0.96)))
+    assert "AUC falls by 0.0024 compared with" in sentence(judged_run([UP, OPEN], mean=(-0.0024, -0.7, 0.7)))
+    points = sentence(judged_run([UP, OPEN], mean=(0.00037, -0.05, 0.05), metric="accuracy"))
+    assert "accuracy rises by 0.037 points compared with" in points
+
+
+def test_clients_without_an_interval_could_have_shown_nothing() -> None:
+    run = judged_run([OPEN] * 5, mean=(0.013, -0.02, 0.046))
+    for row in run.clients[:2]:
+        row |= {"gain_low": "", "gain_high": "", "detectable": ""}
+    assert "nothing below 0.050 AUC could have been seen at the median client" in sentence(run)
+    run.clients[2] |= {"gain_low": "", "gain_high": "", "detectable": ""}
+    assert "any of the 5 clients: at most clients no difference could have been seen. On average" in sentence(run)
+    one = judged_run([OPEN], mean=None)
+    one.clients[0] |= {"gain_low": "", "gain_high": "", "detectable": ""}
+    assert "helps the only client: no difference could have been seen." in sentence(one)
+
+
+def test_no_difference_is_spoken_of_that_cannot_be() -> None:
+    run = judged_run([OPEN] * 2, mean=(0.5, -1.5, 2.5), metric="accuracy", constant=(0.5, -1.5, 2.5))
+    for row in run.clients:
+        row["detectable"] = 1.125
+    story = headline(group([run]))
+    assert "helps any of the 2 clients: no difference could have been seen at any of them." in story.sentence
+    assert "by 50.0 points compared with going alone, which may be chance (95% interval −100.0 to 100.0)" in (
+        story.sentence
+    )
+    assert any("better by +50.0 points (95% interval −100.0 to 100.0)" in detail for detail in story.details)
+    error = judged_run([OPEN] * 2, mean=(0.5, -1.5, 2.5), metric="rmse")
+    assert "(95% interval −1.5 to 2.5)" in sentence(error)
+    error.clients[0]["detectable"] = error.clients[1]["detectable"] = 3.0
+    assert "nothing below 3.0 RMSE could have been seen" in sentence(error)
+
+
+def test_the_mean_says_how_many_clients_it_is_over() -> None:
+    run = judged_run([UP, OPEN, OPEN])
+    run.summary["gains"]["alone"]["mean_clients"] = 3
+    assert "On average AUC rises" in sentence(run)
+    run.summary["gains"]["alone"]["mean_clients"] = 2
+    assert "On average over 2 of 3 clients AUC rises" in sentence(run)
+    few = judged_run([], undefined={"auc": ["c1", "c2"]}, over_global=[("", 0.0)] * 5)
+    few.summary["gains"]["global"] = None
+    assert sentence(few) == "APFL reaches a mean test AUC of 0.7800 over 3 of 5 clients."
+
+
 def test_where_all_are_below_the_constant_predictor_it_says_so() -> None:
     poor = {"personal": 0.48, "constant": 0.5}
     runs = [judged_run([UP] * 3, label=label, figures=poor) for label in ("A", "B")]
     assert sentence(*runs) == (
-        "None of the methods beats predicting the same for every row of a client; the best of them has a mean "
+        "None of the methods beats predicting the same for every row of a client; A, the best of them, has a mean "
         "test AUC of 0.4800, the constant predictor 0.5000."
     )
     assert sentence(runs[0]).startswith("A does not beat predicting the same for every row of a client: it has a mean")
@@ -152,24 +203,6 @@ def test_a_method_that_may_be_no_better_than_constant_has_it_said() -> None:
     unsure = headline(group([judged_run([UP] * 3, constant=(0.02, -0.01, 0.05))]))
     assert any("cannot be told from predicting the same" in detail for detail in unsure.details)
     assert not any("predicting" in detail for detail in headline(group([judged_run([UP] * 3)])).details)
-
-
-def validated(label: str, test: float, validation: float, loss: float) -> RunRecord:
-    run = judged_run([UP], label=label, figures={"personal": test})
-    run.summary["models"]["personal"]["validation"] = {"auc": {"mean": validation}, "loss": {"mean": loss}}
-    return run
-
-
-def test_the_method_is_chosen_on_validation_rows_and_among_equals_by_their_loss() -> None:
-    runs = [judged_run([UP], label="A", figures={"personal": 0.9}), judged_run([UP], label="B")]
-    on_test = headline(group(runs))
-    assert on_test.focus.label == "A"
-    assert "the same rows that are reported here" in on_test.details[0]
-    on_validation = headline(group([validated("A", 0.9, 0.7, 0.1), validated("B", 0.6, 0.8, 0.9)]))
-    assert on_validation.focus.label == "B"
-    assert on_validation.details[0].endswith("B has the best mean AUC on the validation rows.")
-    tied = [validated("A", 0.9, 0.8, 0.5), validated("B", 0.6, 0.8, 0.4), validated("C", 0.9, 0.8, 0.6)]
-    assert headline(group(tied)).focus.label == "B"
 
 
 def test_runs_that_were_judged_apart_count_only_what_all_agree_on() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from polyfed.report import write_report
+from polyfed.report import comparison_table, write_report
 from polyfed.report.cautions import cautions
 from polyfed.report.methods import group
 from polyfed.report.page import render
@@ -130,7 +130,43 @@ def test_a_method_below_the_constant_predictor_and_clients_without_the_metric_ar
     told = cautions_of(make_run("Bad", lift=-0.4), make_run("Good", undefined={"accuracy": ["Site 1", "<b>"]}))
     assert "<strong>Bad is worse than the constant predictor</strong>" in told
     assert "Good is worse" not in told
-    assert "2 clients have no test accuracy</strong> and count in no mean: Site 1, &lt;b&gt;." in told
+    assert "2 of 6 clients have no test accuracy</strong> and count in no mean: Site 1, &lt;b&gt;." in told
+
+
+def test_cautions_that_differ_by_their_numbers_from_run_to_run_are_one() -> None:
+    rate = "fedavg with lr = 30 ends with a training loss of {}, above the 0.{}63 of a constant prediction"
+    runs = [make_run(seed=seed, cautions=["few rows", rate.format(1.13 + seed, 2 + seed)]) for seed in range(4)]
+    told = cautions_of(*runs, make_run("APFL", cautions=["few rows"]))
+    assert told.count("ends with a training loss") == 1
+    assert "a training loss of 1.13, above the 0.263 of a constant prediction (4 of 4 runs)." in told
+    assert "<li>few rows.</li>" in told
+    two = [make_run(seed=seed, cautions=["client 1 has 3 rows", "client 2 has 4 rows"][: 2 - seed]) for seed in (0, 1)]
+    assert "<li>client 1 has 3 rows.</li><li>client 2 has 4 rows (1 of 2 runs).</li>" in cautions_of(*two)
+
+
+def test_words_about_means_say_how_many_clients_they_are_over() -> None:
+    run = make_run(clients=5, metric="auc", undefined={"auc": ["Site 1", "Site 4", "Site 5"]})
+    run.summary["figure"] = "AUC on test rows, over all 5 clients"
+    page = without_plotly(render([run], title="Few"))
+    assert "AUC on test rows, over 2 of 5 clients" in page
+    assert "3 of 5 clients have no test AUC</strong> and count in no mean: Site 1, Site 4, Site 5." in page
+    assert ", over 2 of 5 clients</p>" in page  # beside the mean
+    runs = [make_run(seed=0, metric="auc", undefined={"auc": ["Site 2"]}), make_run(seed=1, metric="auc")]
+    page = render(runs, title="Some")
+    assert "1 of 6 clients has no test AUC in some runs</strong>" in page
+    assert "over 5 to 6 of 6 clients" in page
+
+
+def test_a_mean_gain_over_some_clients_says_so_beside_it() -> None:
+    run = make_run(clients=5, metric="auc")
+    assert "mean over 5" not in render([run], title="All")
+    assert "mean gain over" not in render([run], title="All")
+    run.summary["gains"]["alone"]["mean_clients"] = 3
+    page = render([run], title="Few")
+    assert ", mean over 3 of 5 clients</p>" in page
+    assert "<small>mean gain over 3 of 5 clients</small>" in page
+    assert "On average over 3 of 5 clients AUC" in page
+    assert comparison_table([run]).rows[0][0] == "FedAvg (mean gain over 3 of 5 clients)"
 
 
 def test_methods_with_other_seeds_are_said_to_differ_by_them() -> None:

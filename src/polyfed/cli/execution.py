@@ -50,6 +50,7 @@ class Execution:
         """Print the outcome as a table or as JSON. Of several processes only the first has records to show."""
         from polyfed.cli.progress import terminal_table
         from polyfed.report import comparison_table
+        from polyfed.report.cautions import without_metric
         from polyfed.report.headline import headline
         from polyfed.report.methods import group
 
@@ -65,9 +66,12 @@ class Execution:
             return
         out.print()
         out.print(terminal_table(comparison_table(records), out.width))
-        story = headline(group(records))
+        methods = group(records)
+        story = headline(methods)
         out.print(f"\n{escape(' '.join([story.sentence, *story.details]))}", highlight=False)
-        out.print(f"[dim]{escape(str(records[0].summary['figure']))}[/]", highlight=False)
+        for who, names in without_metric(methods):
+            out.print(f"{escape(who)}: {escape(names)}", highlight=False)
+        out.print(f"[dim]{escape(methods[0].figure)}[/]", highlight=False)
         out.print(f"report: {escape(str(self.folder / 'report.html'))}", soft_wrap=True, highlight=False)
 
 

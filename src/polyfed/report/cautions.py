@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Sequence
 from html import escape
 
+from polyfed.report.constant import shortfall
 from polyfed.report.methods import Method
 from polyfed.studies.run_directory import RunRecord
 
+NUMBERS = re.compile(r"\d[\d.,]*(?:e[+-]?\d+)?")
 SEEN = 6  # more of them are folded away
 
 
@@ -50,7 +54,8 @@ def _of_method(method: Method) -> list[str]:
     if method.worse_than_constant():
         lines.append(
             f"<strong>{escape(method.label)} is worse than the constant predictor</strong>, which predicts the same "
-            "for every row of a client: it is not to be used as it is."
+            f"for every row of a client: it has {escape(shortfall(method, method.deployed))}. It is not to be used as "
+            "it is."
         )
     return lines
 
@@ -64,15 +69,34 @@ def _leak(method: Method, run: RunRecord) -> str:
 
 def _of_runs(methods: Sequence[Method]) -> list[str]:
     """What the runs say of their data and of themselves; the method is named where not all say so."""
-    by_method = [
-        dict.fromkeys(str(c).rstrip(".") for run in method.runs for c in run.summary.get("cautions") or [])
-        for method in methods
-    ]
+    by_method = [_folded(method.runs) for method in methods]
     return [
         caution if all(caution in others for others in by_method) else f"{method.label}: {caution}"
         for method, own in zip(methods, by_method, strict=True)
         for caution in own
     ]
+
+
+def _folded(runs: Sequence[RunRecord]) -> list[str]:
+    """What the runs of a method say, once each. Sentences that differ from run to run in numbers alone are one."""
+    said = [list(dict.fromkeys(str(c).rstrip(".") for c in run.summary.get("cautions") or [])) for run in runs]
+    kinds: dict[str, list[str]] = {}
+    for caution in (caution for own in said for caution in own):
+        kinds.setdefault(_kind(caution), []).append(caution)
+    repeated = {kind for own in said for kind, times in Counter(map(_kind, own)).items() if times > 1}
+    lines: list[str] = []
+    for kind, sentences in kinds.items():
+        # Sentences of a kind in one run are about several things.
+        counts = Counter(sentences) if kind in repeated else {sentences[0]: len(sentences)}
+        for caution, count in counts.items():
+            by_all = sentences.count(caution) == len(runs)
+            lines.append(caution if by_all else f"{caution} ({count} of {len(runs)} runs)")
+    return lines
+
+
+def _kind(caution: str) -> str:
+    """A sentence without its numbers."""
+    return NUMBERS.sub("#", caution)
 
 
 def _other_runs(methods: Sequence[Method]) -> list[str]:
@@ -87,10 +111,29 @@ def _other_runs(methods: Sequence[Method]) -> list[str]:
 
 def _undefined(methods: Sequence[Method]) -> list[str]:
     """Clients without the metric, by name: they are in no mean and no count."""
-    names = list(dict.fromkeys(name for method in methods for name in method.undefined))
-    if not names:
-        return []
-    listed = ", ".join(escape(name) for name in names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
-    task = methods[0].task
-    who = "One client has" if len(names) == 1 else f"{len(names)} clients have"
-    return [f"<strong>{who} no {escape(task.name)}</strong> and count in no mean: {listed}."]
+    lines = []
+    for who, names in without_metric(methods):
+        ends = "count in the means of the others alone" if who.endswith("runs") else "count in no mean"
+        lines.append(f"<strong>{escape(who)}</strong> and {ends}: {escape(names)}.")
+    return lines
+
+
+def without_metric(methods: Sequence[Method]) -> list[tuple[str, str]]:
+    """How many clients have no such metric, in all runs or in some, and their names."""
+    clients = {name for method in methods for name in method.clients}
+    everywhere = dict.fromkeys(
+        name for method in methods for name, runs in method.undefined.items() if runs == len(method.runs)
+    )
+    somewhere = dict.fromkeys(name for method in methods for name in method.undefined if name not in everywhere)
+    lines = []
+    for names, ending in ((list(everywhere), ""), (list(somewhere), " in some runs")):
+        if names:
+            listed = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+            verb = "has" if len(names) == 1 else "have"
+            what = f"no {methods[0].task.name}{ending}"
+            lines.append((f"{len(names):,} of {_clients(len(clients))} {verb} {what}", listed))
+    return lines
+
+
+def _clients(count: int) -> str:
+    return f"{count:,} client{'' if count == 1 else 's'}"

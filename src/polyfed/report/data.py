@@ -91,10 +91,15 @@ def _gains(method: Method, clients: Sequence[str]) -> dict[str, object]:
         "gains": figures(lambda client: client.gain),
         "low": figures(lambda client: client.interval.low if client.interval else None),
         "high": figures(lambda client: client.interval.high if client.interval else None),
-        "detectable": figures(lambda client: client.detectable),
+        "detectable": figures(lambda client: _below(client.detectable, method.task.largest)),
         "verdicts": [verdicts.get(name) for name in clients],
         "decimals": int(median(decimals_of(interval) for interval in reaches)) if reaches else 3,
     }
+
+
+def _below(detectable: float | None, largest: float) -> float | None:
+    """None where even the largest difference could not have been seen."""
+    return detectable if detectable is not None and detectable < largest else None
 
 
 def _shares(method: Method, clients: Sequence[str]) -> dict[str, object] | None:

@@ -27,7 +27,7 @@ class ClientGain:
     p: float | None
     verdict: str | None
     detectable: float | None
-    """the smallest difference that its rows could have shown"""
+    """the smallest difference that its rows could have shown; infinite without an interval, None without a verdict"""
 
     @property
     def gain(self) -> float | None:
@@ -43,6 +43,8 @@ class Gains:
     basis: str
     apart: int
     """how many times runs of this method were judged on their own"""
+    mean_clients: int | None = None
+    """how many clients the mean is over, where the runs say so"""
 
     def count(self, verdict: str) -> int:
         return sum(client.verdict == verdict for client in self.clients)
@@ -53,25 +55,53 @@ class Gains:
 
     @property
     def detectable(self) -> float | None:
-        """The difference that the median client's rows could have shown."""
+        """The difference that the median client's rows could have shown: infinite where most could show nothing."""
         known = [client.detectable for client in self.clients if client.detectable is not None]
         return median(known) if known else None
 
+    def blind(self, largest: float) -> int:
+        """How many clients' rows could not have shown even the largest difference there can be."""
+        return sum(client.detectable is not None and client.detectable >= largest for client in self.clients)
 
-def merged_client(rows: Sequence[Mapping[str, str | float]], prefix: str) -> ClientGain:
-    """A client's rows of `clients.csv`, one of each time that it was judged. `prefix`: of the yardstick's columns."""
+    @property
+    def mean_over(self) -> str:
+        """Which clients the mean is over, in words; empty where it is over all, or not known."""
+        count = self.mean_clients
+        return "" if count is None or count >= len(self.clients) else f"{count:,} of {len(self.clients):,} clients"
+
+
+def merged_client(rows: Sequence[Mapping[str, str | float]], prefix: str, largest: float) -> ClientGain:
+    """A client's rows of `clients.csv`, one of each time that it was judged. `prefix`: of the yardstick's columns.
+
+    `largest`: the largest difference that there can be; an interval ends there.
+    """
     judged = [(row.get(f"{prefix}gain"), row.get(f"{prefix}gain_low"), row.get(f"{prefix}gain_high")) for row in rows]
     interval = merged([_interval(*figures) for figures in judged])
     verdicts = {str(row.get(f"{prefix}verdict") or "") for row in rows}
     verdict = verdicts.pop() if len(verdicts) == 1 else UNDECIDED
     if len(rows) > 1 and (interval is None or interval.sign == "undecided") and verdict:
         verdict = UNDECIDED
+    stored = _largest(row.get(f"{prefix}detectable") for row in rows)
     return ClientGain(
-        interval,
+        bounded(interval, largest),
         _largest(row.get(f"{prefix}gain_p") for row in rows),
         verdict or None,
-        _largest(row.get(f"{prefix}detectable") for row in rows),
+        _detectable(interval, stored) if verdict else None,
     )
+
+
+def _detectable(interval: Interval | None, stored: float | None) -> float:
+    """What is stored or, in older runs, half the width of the interval. Without an interval nothing can be seen."""
+    if interval is None or not interval.known:
+        return math.inf
+    return (interval.high - interval.low) / 2 if stored is None else stored
+
+
+def bounded(interval: Interval | None, largest: float) -> Interval | None:
+    """The interval without what cannot be. Ends that are not known stay so."""
+    if interval is None or not interval.known:
+        return interval
+    return replace(interval, low=max(interval.low, -largest), high=min(interval.high, largest))
 
 
 def for_certain(clients: Sequence[ClientGain], level: float = 0.05) -> tuple[ClientGain, ...]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from polyfed.report.constant import shortfall
+from polyfed.report.focus import choose_focus
 from polyfed.report.gains import GAINS, LOSES, UNDECIDED, Gains
 from polyfed.report.methods import Method, Task
-from polyfed.report.numbers import NO_INTERVAL, average, between, gained, percent, significant
+from polyfed.report.numbers import NO_INTERVAL, average, between, gained, percent, significant, two_digits
 from polyfed.studies.run_directory import JsonObject
 from polyfed.studies.verdicts.intervals import Interval
 
@@ -23,7 +25,7 @@ class Headline:
 
 def headline(methods: Sequence[Method]) -> Headline:
     """What the most promising collaboration among the methods is worth, whether that is good news or not."""
-    focus, details = _focus(methods)
+    focus, details = choose_focus(methods)
     if focus.diverged:
         return Headline(f"{focus.label} diverged: its figures are not a result.", (), focus)
     alone, shared = focus.gains, focus.gains_over_global
@@ -50,44 +52,35 @@ def headline(methods: Sequence[Method]) -> Headline:
 
 def amount(task: Task, size: float) -> str:
     """A difference with its unit, such as 3.1 points or 0.052 AUC."""
-    return f"{100 * size:.1f} points" if task.is_share else f"{significant(size, 2)} {task.label}"
+    if task.is_share:
+        return f"{100 * size:.{max(1, two_digits(100 * size))}f} points"
+    return f"{significant(size, 2)} {task.label}"
+
+
+def moved(interval: Interval, task: Task) -> str:
+    """A gain with its sign, and with points where it is one of shares."""
+    return gained(interval, task.is_share) + (" points" if task.is_share else "")
+
+
+def could_be_seen(gains: Gains, task: Task) -> str:
+    """How small a difference the rows could have shown, in words; empty where nobody was judged."""
+    least = gains.detectable
+    if least is None:
+        return ""
+    if least < task.largest:
+        where = "" if gains.judged == 1 else " at the median client"
+        return f"nothing below {amount(task, least)} could have been seen{where}"
+    blind = gains.blind(task.largest)
+    if blind == gains.judged:
+        return "no difference could have been seen" + ("" if blind == 1 else " at any of them")
+    where = "most" if 2 * blind > gains.judged else "half of the"
+    return f"at {where} clients no difference could have been seen"
 
 
 def reach(interval: Interval, task: Task) -> str:
     """The interval's ends, or that they are not known."""
     ends = between(interval, task.is_share)
     return ends if ends == NO_INTERVAL else f"95% interval {ends}"
-
-
-def _focus(methods: Sequence[Method]) -> tuple[Method, list[str]]:
-    """The method to speak about, and how it was picked. Test rows pick only where there are no validation rows."""
-    together = [method for method in methods if not method.alone_itself] or list(methods)
-    sound = together
-    for flaw in (Method.worse_than_constant, lambda method: method.leaks, lambda method: method.diverged):
-        sound = [method for method in sound if not flaw(method)] or sound
-    if len(sound) == 1:
-        return sound[0], []
-    kind = "" if sound[0].alone_itself else " that train together"
-    kind += " and are sound" if len(sound) < len(together) else ""
-    task = sound[0].task
-    for split in ("validation", task.split):
-        ranked = [(_standing(method, split), method) for method in sound]
-        known = [(standing, method) for standing, method in ranked if standing is not None]
-        if len(known) == len(sound) or (known and split != "validation"):
-            best = max(known, key=lambda pair: pair[0])[1]
-            word = f"Of the {len(sound)} methods{kind}, {best.label} has the best mean {task.label} on the {split} rows"
-            if split == task.split:
-                word += ", the same rows that are reported here, which flatters it a little"
-            return best, [word + "."]
-    return sound[0], []
-
-
-def _standing(method: Method, split: str) -> tuple[float, float] | None:
-    """What ranks a method, greater is better: its mean on these rows, and among equals its lower loss."""
-    mean, loss = method.mean(method.deployed, split), method.mean(method.deployed, split, "loss")
-    if mean is None:
-        return None
-    return round(method.task.gain(mean, 0.0), 12), 0.0 if loss is None else -loss
 
 
 def _verdict(subject: str, gains: Gains, task: Task, over: str, against: str) -> str:
@@ -108,18 +101,21 @@ def _verdict(subject: str, gains: Gains, task: Task, over: str, against: str) ->
         sentence = f"{start} {verb} {most:,} of {count:,} clients for certain"
         sentence += f", harms {least:,}" if least else " and harms none" if helped else " and helps none"
         sentence += f"; for {open_:,} the rows cannot tell." if open_ else "."
-    return f"{sentence} {_average(gains.mean, task, over, against)}".rstrip()
+    return f"{sentence} {_average(gains.mean, task, over, against, _on_average(gains))}".rstrip()
 
 
 def _nobody(subject: str, gains: Gains, task: Task, against: str) -> str:
     one = gains.judged == 1
     whom = "the only client" if one else f"any of the {gains.judged:,} clients"
     sentence = f"These rows cannot tell whether {subject} helps {whom}"
-    if gains.detectable is not None:
-        where = "" if one else " at the median client"
-        sentence += f": nothing below {amount(task, gains.detectable)} could have been seen{where}"
+    seen = could_be_seen(gains, task)
+    sentence += f": {seen}" if seen else ""
     interval = gains.clients[0].interval if one and len(gains.clients) == 1 else gains.mean
-    return f"{sentence}. {_average(interval, task, against, against, 'Its' if one else 'On average')}".rstrip()
+    return f"{sentence}. {_average(interval, task, against, against, 'Its' if one else _on_average(gains))}".rstrip()
+
+
+def _on_average(gains: Gains) -> str:
+    return f"On average over {gains.mean_over}" if gains.mean_over else "On average"
 
 
 def _average(interval: Interval | None, task: Task, over: str, against: str, whose: str = "On average") -> str:
@@ -131,7 +127,7 @@ def _average(interval: Interval | None, task: Task, over: str, against: str, who
     rises = (interval.estimate >= 0) == task.higher_is_better
     down = interval.estimate < 0
     seen = Interval(-interval.estimate, -interval.high, -interval.low) if down else interval
-    size = gained(seen, task.is_share).removeprefix("+") + (" points" if task.is_share else "")
+    size = moved(seen, task).removeprefix("+")
     change = f"{whose} {task.label} {'rises' if rises else 'falls'} by {size}"
     if interval.sign == "undecided":
         return f"{change} {against}, which may be chance ({reach(seen, task)})."
@@ -154,9 +150,10 @@ def _constant(method: Method) -> list[str]:
     interval = method.gain_over_constant()
     if interval is None or interval.sign != "undecided" or method.worse_than_constant():
         return []
+    task = method.task
     return [
-        f"It cannot be told from predicting the same for every row of a client: the mean {method.task.label} is better "
-        f"by {gained(interval, method.task.is_share)} ({reach(interval, method.task)})."
+        f"It cannot be told from predicting the same for every row of a client: the mean {task.label} is better "
+        f"by {moved(interval, task)} ({reach(interval, task)})."
     ]
 
 
@@ -177,12 +174,8 @@ def _below_constant(methods: Sequence[Method], focus: Method) -> str:
     """No method is worth a word but that a model that looks at no feature is better."""
     together = [method for method in methods if not method.alone_itself]
     who = "None of the methods beats" if len(together) > 1 else f"{focus.label} does not beat"
-    best = "; the best of them" if len(together) > 1 else ": it"
-    means = [_value(focus.task, focus.mean(model)) for model in (focus.deployed, "constant")]
-    return (
-        f"{who} predicting the same for every row of a client{best} has a mean {focus.task.name} of {means[0]}, "
-        f"the constant predictor {means[1]}."
-    )
+    best = f"; {focus.label}, the best of them," if len(together) > 1 else ": it"
+    return f"{who} predicting the same for every row of a client{best} has {shortfall(focus, focus.deployed)}."
 
 
 def _plain(method: Method) -> str:
@@ -196,7 +189,7 @@ def _plain(method: Method) -> str:
     if len(method.clients) == 1:
         return f"{method.label} reaches a {method.task.name} of {value} on its only client."
     who = "Going alone, the clients reach" if method.alone_itself else f"{method.label} reaches"
-    return f"{who} a mean {method.task.name} of {value} over {count}."
+    return f"{who} a mean {method.task.name} of {value} over {method.over or count}."
 
 
 def _privacy(spent: JsonObject) -> str:

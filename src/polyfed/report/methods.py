@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from polyfed.core.errors import PolyfedError
-from polyfed.report.gains import Gains, for_certain, merged, merged_client, stored_interval
+from polyfed.report.constant import shortfall
+from polyfed.report.gains import Gains, bounded, for_certain, merged, merged_client, stored_interval
 from polyfed.report.numbers import average, finite, strict_average
+from polyfed.report.same_data import check_same_data
 from polyfed.studies.run_directory import JsonObject, RunRecord
 from polyfed.studies.verdicts.intervals import Interval
 
 MODELS = ("personal", "global", "finetuned", "alone")
 SPLITS = ("test", "validation", "train")
 WORSE = "worse than constant"
+FROM_0_TO_1 = {"auc", "average_precision", "f1", "micro_f1", "macro_f1", "calibration_error"}
+"""Metrics that lie between 0 and 1, besides shares."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +46,11 @@ class Task:
     def prefix(self) -> str:
         """What the keys of a table's columns begin with where they are statistics of the metric."""
         return f"{self.split}_{self.metric}_"
+
+    @property
+    def largest(self) -> float:
+        """The largest difference that there can be between two values."""
+        return 1.0 if self.is_share or self.metric in FROM_0_TO_1 else math.inf
 
     def gain(self, value: float, reference: float) -> float:
         """How much better `value` is than `reference`; negative where it is worse."""
@@ -99,9 +109,14 @@ class Method:
         return [mark for mark, holds in marks.items() if holds]
 
     def worse_than_constant(self, model: str | None = None) -> bool:
-        """Whether its mean is worse than that of predicting the same for every row of a client."""
-        mean, constant = self.mean(model or self.deployed), self.mean("constant")
-        return mean is not None and constant is not None and self.task.gain(mean, constant) < 0
+        """Whether it is worse than predicting the same for every row of a client, by its metric or by its loss."""
+        return bool(shortfall(self, model or self.deployed))
+
+    @property
+    def validation_loss(self) -> float | None:
+        """The mean over clients of what it deploys; with weighed classes, of the loss that training aims at."""
+        weighted = self.mean(self.deployed, "validation", "weighted_loss")
+        return self.mean(self.deployed, "validation", "loss") if weighted is None else weighted
 
     @cached_property
     def deployed(self) -> str:
@@ -160,7 +175,8 @@ class Method:
 
     def gain_over_constant(self) -> Interval | None:
         """The mean over clients of what it deploys against the constant predictor."""
-        return merged([stored_interval(stored.get("mean")) for stored in self._stored("constant")])
+        stored = merged([stored_interval(stored.get("mean")) for stored in self._stored("constant")])
+        return bounded(stored, self.task.largest)
 
     def _stored(self, reference: str) -> list[JsonObject]:
         """What the summaries say of gains over a reference, once for runs that were made, and judged, together."""
@@ -175,9 +191,13 @@ class Method:
         apart: list[dict[str, dict[str, str | float]]] = [{} for _ in stored]
         for run, rows in zip(self.runs, self._rows, strict=True):
             apart[stored.index(run.summary["gains"][reference])].update(rows)
-        clients = [merged_client([rows[name] for rows in apart if name in rows], prefix) for name in self.clients]
-        mean = merged([stored_interval(gains.get("mean")) for gains in stored])
-        return Gains(for_certain(clients), mean, str(stored[0].get("basis", "")), len(stored))
+        largest = self.task.largest
+        own = [[rows[name] for rows in apart if name in rows] for name in self.clients]
+        clients = [merged_client(rows, prefix, largest) for rows in own]
+        mean = bounded(merged([stored_interval(gains.get("mean")) for gains in stored]), largest)
+        counts = [int(gains["mean_clients"]) for gains in stored if gains.get("mean_clients") is not None]
+        basis = str(stored[0].get("basis", ""))
+        return Gains(for_certain(clients), mean, basis, len(stored), min(counts, default=None))
 
     @cached_property
     def personalizes(self) -> bool:
@@ -197,10 +217,31 @@ class Method:
         return test / train if self.splits > 1 and train else 0.0
 
     @cached_property
-    def undefined(self) -> list[str]:
-        """The clients on whose rows the metric is not defined, as an AUC is not where there is one class."""
+    def undefined(self) -> dict[str, int]:
+        """The clients on whose rows the metric is not defined, as an AUC is not where there is one class: in how many
+        of the runs."""
+        return dict(Counter(name for names in self._undefined for name in names))
+
+    @cached_property
+    def _undefined(self) -> list[list[str]]:
         lists = [(run.summary.get("undefined") or {}).get(self.task.metric) or [] for run in self.runs]
-        return list(dict.fromkeys(str(name) for names in lists for name in names))
+        return [[str(name) for name in names] for names in lists]
+
+    @property
+    def over(self) -> str:
+        """Which clients a mean of the metric is over where not all have it, such as 2 of 5 clients; else empty."""
+        if not self.undefined:
+            return ""
+        counts = sorted({len(run.clients) - len(names) for run, names in zip(self.runs, self._undefined, strict=True)})
+        several = f"{counts[0]:,} to {counts[-1]:,}" if len(counts) > 1 else f"{counts[0]:,}"
+        return f"{several} of {len(self.clients):,} clients"
+
+    @property
+    def figure(self) -> str:
+        """The run's own sentence on what was measured, with the clients that have no such figure left out."""
+        otherwise = f"the {self.deployed} model on every client's {self.task.split} rows, last round"
+        stored = str(self.runs[0].summary.get("figure") or otherwise)
+        return stored.replace(f"all {len(self.clients)} clients", self.over) if self.over else stored
 
 
 def group(runs: Sequence[RunRecord]) -> list[Method]:
@@ -208,6 +249,7 @@ def group(runs: Sequence[RunRecord]) -> list[Method]:
     if not runs:
         raise PolyfedError("a report needs at least one run, and none was given")
     task = _task(runs)
+    check_same_data(runs)
     by_label: dict[str, list[RunRecord]] = {}
     for run in runs:
         by_label.setdefault(run.label, []).append(run)

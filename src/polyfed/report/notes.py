@@ -46,13 +46,7 @@ def notes(methods: Sequence[Method]) -> str:
             "verdicts are of all runs together."
         )
     listed = f"<ul>{''.join(f'<li>{line}</li>' for line in lines)}</ul>"
-    if len({_figure(method) for method in methods}) == 1:
-        return f"{listed}<p>In a sentence: {escape(_figure(methods[0]))}.</p>"
-    deployed = "".join(f"<li><b>{escape(method.label)}:</b> {escape(_figure(method))}</li>" for method in methods)
+    if len({method.figure for method in methods}) == 1:
+        return f"{listed}<p>In a sentence: {escape(methods[0].figure)}.</p>"
+    deployed = "".join(f"<li><b>{escape(method.label)}:</b> {escape(method.figure)}</li>" for method in methods)
     return f"{listed}<h3>Per method</h3><ul>{deployed}</ul>"
-
-
-def _figure(method: Method) -> str:
-    """The run's own sentence on what was measured."""
-    otherwise = f"the {method.deployed} model on every client's {method.task.split} rows, last round"
-    return str(method.runs[0].summary.get("figure") or otherwise)

@@ -49,14 +49,29 @@ def percent(share: float | None, decimals: int = 1) -> str:
     return MISSING if share is None else minus(f"{100 * share:.{decimals}f}") + "%"
 
 
-def decimals_of(interval: Interval) -> int:
-    """How many decimals an estimate deserves: as its reach, with two digits up to 3.5 and with one beyond.
+def told_apart(first: float, second: float, is_share: bool) -> tuple[str, str]:
+    """Two values, with as many digits as it takes to see which is greater."""
+    texts = [MISSING, MISSING]
+    for more in range(6):
+        texts = [percent(v, 1 + more) if is_share else significant(v, 4 + more) for v in (first, second)]
+        if texts[0] != texts[1]:
+            break
+    return texts[0], texts[1]
+
+
+def two_digits(value: float) -> int:
+    """How many decimals show two significant digits of a value."""
+    return min(max(1 - math.floor(math.log10(abs(value))), 0), 12) if value else 0
+
+
+def decimals_of(interval: Interval, scale: float = 1.0) -> int:
+    """How many decimals the ends deserve: as the reach, with two digits up to 3.5 and with one beyond.
 
     Where the reach is not known, three digits of the estimate itself.
     """
-    reach = (interval.high - interval.low) / 2
+    reach = scale * (interval.high - interval.low) / 2
     known = math.isfinite(reach) and reach > 0
-    size = reach if known else abs(interval.estimate)
+    size = reach if known else abs(scale * interval.estimate)
     if not size:
         return 0
     power = math.floor(math.log10(size))
@@ -68,14 +83,22 @@ def between(interval: Interval, is_share: bool) -> str:
     """The ends of an interval: 0.012 to 0.050, or in percentage points; of a share's difference where it is one."""
     if not (math.isfinite(interval.low) and math.isfinite(interval.high)):
         return NO_INTERVAL
-    scale, decimals = (100.0, 1) if is_share else (1.0, decimals_of(interval))
+    scale, decimals = _scale(interval, is_share)
     return " to ".join(_unsigned(f"{scale * end:.{decimals}f}") for end in (interval.low, interval.high))
 
 
 def gained(interval: Interval, is_share: bool) -> str:
-    """A gain with its sign, in percentage points where it is one of shares."""
-    scale, decimals = (100.0, 1) if is_share else (1.0, decimals_of(interval))
+    """A gain with its sign and at least two significant digits, in percentage points where it is one of shares."""
+    scale, decimals = _scale(interval, is_share)
+    decimals = max(decimals, two_digits(scale * interval.estimate))
     return _unsigned(f"{scale * interval.estimate:+.{decimals}f}")
+
+
+def _scale(interval: Interval, is_share: bool) -> tuple[float, int]:
+    """What to multiply by, and how many decimals to write then. Points have one or, where they reach less, more."""
+    if not is_share:
+        return 1.0, decimals_of(interval)
+    return 100.0, max(1, decimals_of(interval, 100.0)) if interval.known and interval.high > interval.low else 1
 
 
 def _unsigned(text: str) -> str:

@@ -9,7 +9,7 @@ from polyfed.core.files import as_toml
 from polyfed.report import fairness, numbers
 from polyfed.report.methods import WORSE, Method, Task
 from polyfed.report.numbers import MISSING
-from polyfed.report.table import Table, comparison_table
+from polyfed.report.table import FEWER, Table, comparison_table
 
 COLOURS = 8  # the palette in report.css
 
@@ -105,8 +105,13 @@ def fairness_table(methods: Sequence[Method]) -> str:
 
 def over(methods: Sequence[Method]) -> str:
     """Which clients the figures are about."""
-    samples = dict.fromkeys(method.sample or "all clients" for method in methods)
-    return "; ".join(f"a sample of {sample}" if sample != "all clients" else sample for sample in samples)
+    return "; ".join(dict.fromkeys(_over(method) for method in methods))
+
+
+def _over(method: Method) -> str:
+    if not method.sample:
+        return method.over or "all clients"
+    return f"a sample of {method.sample}" + (f", of which {method.over} have the metric" if method.over else "")
 
 
 def configs(methods: Sequence[Method]) -> str:
@@ -148,7 +153,8 @@ def _chosen(methods: Sequence[Method], table: Table, heads: dict[str, str]) -> s
             cells.append(f'<td class="best">{text}</td>' if table.is_best(i, j) else f"<td>{text}</td>")
         runs = f" <small>{len(line.runs)} runs</small>" if len(line.runs) > 1 and i < len(methods) else ""
         bad = [f'<em class="bad">{mark}</em>' for mark in line.marks if mark in ("diverged", "test labels leak", WORSE)]
-        name = f"{escape(line.label)}{runs}{' '.join(['', *bad])}"
+        few = [f"<small>{mark}</small>" for mark in line.marks if mark.startswith(FEWER)]
+        name = f"{escape(line.label)}{runs}{' '.join(['', *bad, *few])}"
         body.append(_row(i, name, cells) if i < len(methods) else _yardstick(name, cells))
     return html_table(["Method", *(heads[key].format(metric=task.name) for _, key in chosen)], body)
 

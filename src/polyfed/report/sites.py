@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from html import escape
 
 from polyfed.report.gains import GAINS, LOSES, UNDECIDED, Gains
-from polyfed.report.headline import amount, reach
+from polyfed.report.headline import could_be_seen, moved, reach
 from polyfed.report.methods import Method
 from polyfed.report.numbers import MISSING, between, gained, percent, strict_average
 from polyfed.report.sections import html_table, value_text
@@ -21,13 +21,15 @@ def cards(method: Method) -> str:
         made += [
             _count_card("Gain for certain", gains, GAINS, ""),
             _count_card("Lose for certain", gains, LOSES, ""),
-            _count_card("Cannot tell", gains, UNDECIDED, _detectable(method, gains)),
+            _count_card("Cannot tell", gains, UNDECIDED, could_be_seen(gains, task) if gains.count(UNDECIDED) else ""),
         ]
     if gains is not None and gains.mean is not None:
-        value = gained(gains.mean, task.is_share) + (" points" if task.is_share else "")
-        made.append(_card("Mean gain over alone", value, reach(gains.mean, task)))
+        over = f"mean over {gains.mean_over}" if gains.mean_over else ""
+        note = ", ".join(filter(None, [reach(gains.mean, task), over]))
+        made.append(_card("Mean gain over alone", moved(gains.mean, task), note))
     means = [(name, method.mean(model)) for name, model in (("alone", "alone"), ("constant", "constant"))]
-    beside = ", ".join(f"{value_text(task, mean)} {name}" for name, mean in means if mean is not None)
+    parts = [f"{value_text(task, mean)} {name}" for name, mean in means if mean is not None]
+    beside = ", ".join([*parts, *([f"over {method.over}"] if method.over else [])])
     made.append(_card(f"Mean {task.name}", value_text(task, method.mean(method.deployed)), beside))
     worst = [strict_average(method.run_statistics(model, "worst10")) for model in (method.deployed, "alone")]
     beside = "" if worst[1] is None else f"{value_text(task, worst[1])} alone"
@@ -63,12 +65,6 @@ def plain_table(method: Method) -> str:
         body.append(f'<tr><th scope="row">{escape(name)}</th>{"".join(f"<td>{cell}</td>" for cell in cells)}</tr>')
     heads = ["Client", "Rows", "Positives", "Alone", "Together", "Gain", "95% interval", "Verdict"]
     return html_table(heads, body)
-
-
-def _detectable(method: Method, gains: Gains) -> str:
-    if not gains.count(UNDECIDED) or gains.detectable is None:
-        return ""
-    return f"nothing below {amount(method.task, gains.detectable)} to be seen at the median client"
 
 
 def _count_card(name: str, gains: Gains, verdict: str, note: str) -> str:

@@ -6,7 +6,7 @@ import csv
 import io
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from polyfed.report.gains import GAINS, LOSES, UNDECIDED
@@ -15,6 +15,7 @@ from polyfed.report.numbers import MISSING, between, gained, like, minus, strict
 from polyfed.studies.run_directory import RunRecord
 from polyfed.studies.verdicts.intervals import Interval, student
 
+FEWER = "mean gain over"  # begins the mark of a method whose mean gain is not over all clients
 VERDICTS = {"helped": GAINS, "harmed": LOSES, "undecided": UNDECIDED}
 
 
@@ -179,7 +180,7 @@ def comparison_table(runs: Sequence[RunRecord]) -> Table:
     """
     methods = group(runs)
     columns = _columns(methods[0].task, any(method.privacy for method in methods))
-    lines = [row_of(m, m.deployed, m.label, [_cell(m, column.key) for column in columns]) for m in methods]
+    lines = [_method_row(method, columns) for method in methods]
     yardsticks = [("Constant", "constant"), ("Alone", "alone")]
     for label, model in yardsticks[: 1 if any(method.alone_itself for method in methods) else 2]:
         measured = next((method for method in methods if method.mean(model) is not None), None)
@@ -187,6 +188,12 @@ def comparison_table(runs: Sequence[RunRecord]) -> Table:
             cells = tuple(_yardstick_cell(measured, model, column.key) for column in columns)
             lines.append(Row(label, cells, run_names(measured), competes=False))
     return Table(columns, tuple(lines), methods[0].task.is_share)
+
+
+def _method_row(method: Method, columns: Sequence[Column]) -> Row:
+    row = row_of(method, method.deployed, method.label, [_cell(method, column.key) for column in columns])
+    fewer = method.gains.mean_over if method.gains and method.gains.mean else ""
+    return replace(row, marks=(*row.marks, f"{FEWER} {fewer}")) if fewer else row
 
 
 def row_of(method: Method, model: str, label: str, cells: Sequence[Cell]) -> Row:

@@ -4,9 +4,12 @@ const PORTION = 200, DRAWN = 1000;
 const TINT = { gains: "--good", loses: "--bad", "cannot tell": "--soft" };
 let sortBy = 0, ascending = true, portion = PORTION;
 
-const gainText = (method, value, sign = true) => {
+// How many decimals show two significant digits.
+const twoDigits = (value) => (value ? Math.min(Math.max(1 - Math.floor(Math.log10(Math.abs(value))), 0), 12) : 0);
+const gainText = (method, value, sign = true, digits = sign) => {
   if (!there(value)) return "–";
-  const text = (DATA.share ? 100 * value : value).toFixed(DATA.share ? 1 : method.decimals);
+  const scaled = DATA.share ? 100 * value : value;
+  const text = scaled.toFixed(Math.max(DATA.share ? 1 : method.decimals, digits ? twoDigits(scaled) : 0));
   return (sign && Number(text) > 0 ? "+" : "") + minus(Number(text) === 0 ? text.replace("-", "") : text);
 };
 const rangeText = (method, c) => there(method.low[c]) && there(method.high[c]) ? `${gainText(method, method.low[c], false)} to ${gainText(method, method.high[c], false)}` : "no interval";
@@ -34,7 +37,7 @@ function siteColumns(method) {
     const order = method.verdicts.map((verdict) => ({ gains: 2, "cannot tell": 1, loses: 0 })[verdict] ?? null);
     columns.push({
       title: "Verdict", values: order, text: (c) => method.verdicts[c] ?? "–", tint: (c) => TINT[method.verdicts[c]],
-      small: (c) => (method.verdicts[c] === "cannot tell" && there(method.detectable[c]) ? `nothing below ${gainText(method, method.detectable[c], false)}` : ""),
+      small: (c) => (method.verdicts[c] !== "cannot tell" ? "" : there(method.detectable[c]) ? `nothing below ${gainText(method, method.detectable[c], false, true)}` : "no difference to be seen"),
     });
   }
   return columns;
