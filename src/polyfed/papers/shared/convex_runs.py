@@ -187,11 +187,11 @@ def filled(runs: Sequence[Row], cost: str) -> np.ndarray:
 def thinned(rows: Sequence[Row], points: int = 40, without: Container[str] = ()) -> list[Row]:
     """A curve for drawing: so many of its points at most, half of them evenly spaced, half denser to the start.
 
-    They have four digits, and not the columns `without`.
+    They have six digits, and not the columns `without`.
     """
     last, half = len(rows) - 1, points // 2
     places = np.unique(np.concatenate([np.linspace(0, last, half), np.geomspace(1, last, half)]).round().astype(int))
-    return [rounded({key: v for key, v in rows[place].items() if key not in without}, 4) for place in places]
+    return [rounded({key: v for key, v in rows[place].items() if key not in without}) for place in places]
 
 
 def cost_to_reach(rows: Sequence[Row], level: float, cost: str = "round") -> float | None:
