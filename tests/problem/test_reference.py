@@ -8,7 +8,7 @@ import pytest
 from jax.flatten_util import ravel_pytree
 
 import polyfed as pf
-from polyfed.problem import objective
+from polyfed.problem import objective, reference
 from tests.algorithms.logistic import ALPHA, WEIGHTS, logistic_problem, run
 from tests.algorithms.references.flix import local_models
 
@@ -95,3 +95,17 @@ def test_clients_larger_than_a_block_are_solved_too(problem, own, monkeypatch) -
 def test_without_ridge_a_minimiser_is_found_where_there_is_one(problem) -> None:
     plain = pf.Problem(problem.federation, pf.models.linear(bias=False), "logistic")
     assert plain.solve(1.0).grad_norm <= 1e-12
+
+
+def test_several_models_are_measured_as_each_alone(problem) -> None:
+    """Far from the solution by the difference of values, close to it by the divergence."""
+    solution = problem.solve(ALPHA)
+    distance = reference.Distance(problem, solution)
+    moved = [jax.tree.map(lambda leaf, by=by: leaf + by, solution.params) for by in (1.0, 1e-3, 1e-7, 0.0)]
+    together = distance(moved)
+    for params, found in zip(moved, together, strict=True):
+        (alone,) = distance([params])
+        assert found == pytest.approx(alone, rel=1e-9, abs=1e-25)
+    gaps = [found["gap"] for found in together]
+    assert gaps[0] > reference.CLOSE > gaps[1] > gaps[2] > gaps[3] == 0
+    assert gaps[1] / gaps[2] == pytest.approx(1e8, rel=0.05)  # f - f* is quadratic there

@@ -29,11 +29,21 @@ def history_rows(
             metrics |= simulation.measure(finetune)
         measured.append(metrics)
     means, disparities = _means(measured), _disparities(simulations, measured)
-    counters = map(_counters, simulations, measured, distances)
+    counters = map(_counters, simulations, measured, _gaps(simulations, distances))
     return [row | mean | spread for row, mean, spread in zip(counters, means, disparities, strict=True)]
 
 
-def _counters(simulation: Simulation, metrics: Metrics, distance: Distance | None) -> dict[str, Any]:
+def _gaps(simulations: Sequence[Simulation], distances: Sequence[Distance | None]) -> list[dict[str, float]]:
+    """How far each run is from its reference solution; runs with the same one are measured together."""
+    found: list[dict[str, float]] = [{} for _ in simulations]
+    for distance in dict.fromkeys(other for other in distances if other is not None):
+        places = [place for place, other in enumerate(distances) if other is distance]
+        for place, gap in zip(places, distance([simulations[place].global_params for place in places]), strict=True):
+            found[place] = gap
+    return found
+
+
+def _counters(simulation: Simulation, metrics: Metrics, gaps: dict[str, float]) -> dict[str, Any]:
     own = metrics["personal"]["train"]
     counts = {name: value for name, value in simulation.counters.items() if name != "empty_rounds"}
     row: dict[str, Any] = {
@@ -45,9 +55,7 @@ def _counters(simulation: Simulation, metrics: Metrics, distance: Distance | Non
         row["evaluated_clients"] = len(simulation.evaluated)
     if simulation.spent is not None:
         row["epsilon"] = simulation.spent["epsilon"]
-    if distance is not None:
-        row |= distance(simulation.global_params)
-    return row
+    return row | gaps
 
 
 def distance_of(simulation: Simulation) -> Distance | None:
@@ -61,7 +69,12 @@ def distance_of(simulation: Simulation) -> Distance | None:
         return None
     else:
         reference = problem.reference(problem.mixing_weights(method.alpha), method.plm_tolerance)
-    return None if reference is None else Distance(problem, reference)
+    if reference is None:
+        return None
+    known, key = problem.traced, ("distance", id(reference))  # the problem keeps the reference: its id stays its own
+    if key not in known:
+        known[key] = Distance(problem, reference)
+    return known[key]
 
 
 def _means(measured: Sequence[Metrics]) -> list[dict[str, float]]:

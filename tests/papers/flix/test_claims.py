@@ -41,8 +41,9 @@ def test_the_cost_of_a_level_is_that_of_the_first_point_at_or_under_it() -> None
 
 
 def test_a_curve_is_thinned_with_both_ends() -> None:
-    rows = thinned(curve(0.1, 6400), 10)
-    assert [rows[0]["round"], rows[-1]["round"], len(rows)] == [0, 400, 10]
+    rows = thinned(curve(0.1, 6400), 10, without=("bits",))
+    assert [row["round"] for row in rows] == [0, 1, 4, 20, 89, 100, 200, 300, 400]  # even, and dense at the start
+    assert rows[1] == {"round": 1, "gap": 0.9}
 
 
 def test_a_rate_is_read_off_a_curve() -> None:
@@ -66,6 +67,27 @@ def test_gd_wins_in_rounds_and_compression_in_bits() -> None:
 def test_k_equal_to_d_is_no_compression() -> None:
     (claim,) = claims.rounds_to("1e-8")("toy", runs({None: 0.1, 100: 0.1, 50: 0.08}))
     assert "k = 100" not in claim.measured
+
+
+def test_a_tie_with_gradient_descent_is_not_more_rounds() -> None:
+    def tied(every: int) -> list[Row]:
+        made = runs(USUAL)
+        rounds = next(row["rounds_to"] for row in made if row["method"] == "GD")
+        return [row | {"every": every} | ({"rounds_to": rounds} if row.get("k") == 50 else {}) for row in made]
+
+    (claim,) = claims.rounds_to("1e-8")("toy", tied(1))
+    assert (claim.verdict, claim.basis) == ("does not hold", "k = 50: a tie with all 3 seeds")
+    (claim,) = claims.rounds_to("1e-8")("toy", tied(4))  # between the points k = 50 may have been later
+    assert claim.verdict == "undecided"
+
+
+def test_a_lead_within_the_rounds_between_two_points_decides_nothing() -> None:
+    close = [row | {"every": 40} for row in runs(USUAL)]  # k = 50 needs 220 rounds or more, GD 175
+    assert claims.rounds_to("1e-8")("toy", close)[0].verdict == "holds"
+    for make in (claims.rounds_to, claims.bits_to):
+        (claim,) = make("1e-8")("toy", [row | {"every": 200} for row in close])
+        assert claim.verdict == "undecided"
+        assert claim.basis.endswith("only")
 
 
 def test_a_level_that_is_not_reached_confirms_nothing() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from polyfed.core.errors import PolyfedError
 from polyfed.core.files import write_csv
-from polyfed.papers.shared.rows import distinct, ends, mean_curve, read_rows, tidy, where
+from polyfed.papers.shared.rows import distinct, ends, mean_curve, read_rows, rounded, tidy, where
 
 ROWS = [
     {"method": "b", "seed": 1, "round": 5, "value": 4.0},
@@ -38,3 +38,8 @@ def test_rows_come_back_from_a_file_as_they_were(tmp_path) -> None:
     assert read_rows(tmp_path / "data.csv") == rows
     with pytest.raises(PolyfedError, match=r"none.csv: no stored rows to draw from"):
         read_rows(tmp_path / "none.csv")
+
+
+def test_stored_numbers_have_few_digits_and_whole_ones_all() -> None:
+    row = {"round": 1234567, "gap": 1.23456789e-9, "rate": np.float64(0.333333333), "name": "x"}
+    assert rounded(row, 3) == {"round": 1234567, "gap": 1.23e-9, "rate": 0.333, "name": "x"}

@@ -14,7 +14,7 @@ from polyfed.papers.fedbc.tuned_runs import BUDGET, SEEDS, Recorded
 from polyfed.papers.shared import claims, held_out, style
 from polyfed.papers.shared.claims import Claim, better
 from polyfed.papers.shared.experiment import Row
-from polyfed.papers.shared.rows import ends, mean_curve
+from polyfed.papers.shared.rows import ends, mean_curve, rounded
 
 _PAPER = (
     "A. S. Bedi, C. Fan, A. Koppel, A. K. Sahu, B. M. Sadler, F. Huang, D. Manocha, *FedBC: Calibrating Global and "
@@ -97,9 +97,9 @@ def epochs_figure(rows: list[Row]) -> Figure:
 
 
 def final_rows(recorded: Recorded) -> list[Row]:
-    """The last row of every run."""
+    """The last row of every run, to six digits."""
     return [
-        {"task": task.source, **_facts(task), "method": label, "seed": seed, **record.rows[-1]}
+        rounded({"task": task.source, **_facts(task), "method": label, "seed": seed, **record.rows[-1]})
         for (task, label), records in recorded.items()
         for seed, record in enumerate(records)
     ]
@@ -109,7 +109,7 @@ def curve_rows(recorded: Recorded, columns: Sequence[str], every: int = 1) -> li
     """These columns of every run, round by round (or every so many rounds, and the last), to six digits."""
     return [
         {**_facts(task), "method": label, "seed": seed, "round": row["round"]}
-        | {name: float(f"{row[name]:.6g}") for name in columns if name in row}
+        | rounded({name: row[name] for name in columns if name in row})
         for (task, label), records in recorded.items()
         for seed, record in enumerate(records)
         for row in record.rows

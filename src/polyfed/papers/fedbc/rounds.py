@@ -156,7 +156,7 @@ def fig7(quick: bool, progress: ExperimentProgress) -> Measured:
     tasks = [synthetic(epochs, quick) for epochs in ((1, 10) if quick else (1, 10, 25, 50))]
     crowds = [synthetic(CROWD, quick, clients) for clients in ((30, 70) if quick else (30, 70, 100))]
     recorded, settings = collect([*tasks, *crowds], GLOBAL, progress, **effort(quick))
-    rows = curve_rows(recorded, [LOSS, POOLED], every=5)
+    rows = curve_rows(recorded, [LOSS, POOLED], every=10)
     rows += multiplier_rows(crowds[0], recorded[crowds[0], "FedBC"])
     counts = ", ".join(str(task.clients) for task in crowds)
     return Measured(rows, work(quick) | {"clients": counts} | settings)

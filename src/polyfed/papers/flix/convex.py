@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -23,9 +23,20 @@ ALPHAS = (1.0, 0.1, 0.01, 0.001)
 SHOWN = (1.0, 0.1)
 """The alphas of the figures on compression."""
 CLIENTS, RIDGE, TARGET = 50, 0.1, 1e-8
-ROUNDS = {"mushrooms": 1200, "a6a": 800, "w7a": 600, "w8a": 600, "ijcnn1.num12": 300}
-SEEDS = 5
+ROUNDS = {"mushrooms": 1200, "a6a": 800, "w7a": 400, "w8a": 400, "ijcnn1.num12": 300}
+EVERY = {"mushrooms": 4, "a6a": 2, "w7a": 2, "w8a": 2, "ijcnn1.num12": 1}
+"""Rounds between points of a curve, to which costs are known; curves of compressed methods that are only shown have
+fewer."""
+SEEDS = {"mushrooms": 5, "a6a": 5, "w7a": 3, "w8a": 3, "ijcnn1.num12": 5}
 """Compressors draw at random: claims are about means over so many seeds, at alpha = 1. The figures show the first."""
+FEWER = {"w7a": 4, "w8a": 4}
+"""How many k large datasets are run with, instead of seven."""
+LARGE = "w7a and w8a have three seeds of the compressor and four k, the others five and seven."
+LARGE_ONCE = (
+    "w7a has three seeds of the compressor, four k and alpha = 1 alone, the others five, seven and both alphas."
+)
+SIXTHS = 6
+"""k is 1, or so many parts of d."""
 COARSE = 1e-2
 """A method without exact convergence is timed to this share of its starting gap."""
 
@@ -89,7 +100,7 @@ def fig2(quick: bool, progress: ExperimentProgress) -> Measured:
     for run, curve in curves.items():
         more = {"rate": claims.rate(curve), "over_bound": claims.over_bound(run, curve)}
         rows += [convex_runs.summary(run, curve, TARGET) | more, *convex_runs.thinned(curve)]
-    return Measured(rows, _settings(CLIENTS, RIDGE, alphas) | {"stepsize": "1/L_alpha (Theorem 2)"})
+    return Measured(rows, _settings(CLIENTS, RIDGE, alphas, datasets) | {"stepsize": "1/L_alpha (Theorem 2)"})
 
 
 def _compression(
@@ -102,29 +113,31 @@ def _compression(
     progress: ExperimentProgress,
     baseline: bool = True,
 ) -> Measured:
-    """A compressed method for seven k, at alpha = 1 with every seed, and GD."""
-    datasets, seeds = (DATASETS[:1], 2) if quick else (DATASETS, SEEDS)
+    """A compressed method for some k, at alpha = 1 with every seed, and GD."""
+    thorough = method == "DIANA" and ridge > 0
+    seeds = {DATASETS[0]: 2} if quick else {d: count for d, count in SEEDS.items() if thorough or d != "w8a"}
     todo = [
         _run(d, name, a, clients, ridge, k, seed)
-        for d in datasets
-        for a in SHOWN
+        for d in seeds
+        for a in (SHOWN if thorough or d not in FEWER else SHOWN[:1])
         for name, k in [*((method, k) for k in _ks(d, quick)), *([("GD", None)] if baseline else [])]  # GD on top
-        for seed in range(seeds if a == 1.0 and k not in (None, _ks(d, quick)[-1]) else 1)
+        for seed in range(seeds[d] if a == 1.0 and k not in (None, _ks(d, quick)[-1]) else 1)
     ]
     rows = []
     for run, curve in convex_runs.trace_all(todo, progress).items():
         stalls = method == "DCGD" and ridge > 0 and run.k is not None and run.alpha == 1.0
         more = claims.floor_and_share(run, curve) if stalls else {}
         rows.append(convex_runs.summary(run, curve, level, relative) | more)
-        rows += convex_runs.thinned(curve) if run.seed == 0 else []
+        rows += convex_runs.thinned(curve, without=("distance",)) if run.seed == 0 else []
     return Measured(
         rows,
-        _settings(clients, ridge, SHOWN)
+        _settings(clients, ridge, SHOWN, seeds)
         | {
             "compressor": "Rand-k, seeded (indices do not travel)",
-            "k": {d: _ks(d, quick) for d in datasets},
+            "k": {d: _ks(d, quick) for d in seeds},
             "stepsize": f"Theorem {_THEOREMS[method, ridge > 0]}; GD 1/L_alpha",
             "seeds of the compressor at alpha = 1": seeds,
+            "rounds between points": {d: EVERY[d] for d in seeds},
         },
     )
 
@@ -133,7 +146,7 @@ _THEOREMS = {("DCGD", True): 4, ("DIANA", True): 5, ("DCGD", False): 6, ("DIANA"
 
 
 def _draw_compression(rows: list[Row], cost: str) -> Figure:
-    """A compressed method for seven k (and GD, dashed), a row of panels per alpha."""
+    """A compressed method for several k (and GD, dashed), a row of panels per alpha."""
     points = [row for row in rows if "round" in row]
     panels = [[_panel(points, d, a, cost) for d in distinct(points, "dataset")] for a in SHOWN]
     x_label = "communication rounds" if cost == "round" else "Mbit sent per client"
@@ -141,11 +154,10 @@ def _draw_compression(rows: list[Row], cost: str) -> Figure:
 
 
 def _panel(points: list[Row], dataset: str, alpha: float, cost: str) -> style.Panel:
-    """One dataset at one alpha. k's colour goes by its rank, so that one legend serves all datasets."""
+    """One dataset at one alpha. k's colour goes by its share of d, so that one legend serves all datasets."""
     mine = where(points, dataset=dataset, alpha=alpha)
-    ks = sorted(distinct(mine, "k"))
-    palette = style.ramp(range(len(ks)))
-    lines = []
+    ks, lines = sorted(distinct(mine, "k")), []
+    palette = style.ramp(range(SIXTHS + 1))
     for k in [*ks, None]:
         curve = where(mine, k=k)
         if not curve:
@@ -156,15 +168,15 @@ def _panel(points: list[Row], dataset: str, alpha: float, cost: str) -> style.Pa
         if k is None:
             lines.append(style.Curve(method, x, y, "#D55E00", style.BASELINE))
         else:
-            rank = ks.index(k)
-            lines.append(style.Curve(f"{method}, {_share(rank, len(ks))}", x, y, palette[rank]))
+            sixths = round(SIXTHS * k / ks[-1])
+            lines.append(style.Curve(f"{method}, {_share(sixths)}", x, y, palette[sixths]))
     return style.Panel(f"{TITLES.get(dataset) or dataset}, α = {alpha:g}", lines, "f - f*")
 
 
-def _share(rank: int, count: int) -> str:
-    if rank in (0, count - 1):
-        return "k = 1" if rank == 0 else "k = d"
-    return f"k ≈ {rank}d/{count - 1}"
+def _share(sixths: int) -> str:
+    if sixths in (0, SIXTHS):
+        return "k = d" if sixths else "k = 1"
+    return f"k ≈ {sixths}d/{SIXTHS}"
 
 
 @experiment(
@@ -173,10 +185,10 @@ def _share(rank: int, count: int) -> str:
     title="DIANA with Rand-k against rounds, by k and alpha",
     caption=(
         "f - f* against communication rounds of DIANA with 50 clients and a ridge of 0.1; k coordinates of each "
-        "gradient difference travel. " + convex_runs.OTHER_DATA
+        "gradient difference travel. Curves are those of the first seed. " + convex_runs.OTHER_DATA
     ),
     data=convex_runs.DATA,
-    differences=f"{convex_runs.OTHER_DATA} {convex_runs.OTHER_REFERENCE} The start is at ones.",
+    differences=f"{convex_runs.OTHER_DATA} {LARGE} {convex_runs.OTHER_REFERENCE} The start is at ones.",
     judge=_judge(claims.diana),
     draw=lambda rows: _draw_compression(rows, "round"),
 )
@@ -191,6 +203,9 @@ def _compressed_figure(
     of = f"a ridge of {ridge:g}" if ridge else "no ridge"
     against = "communication rounds" if cost == "round" else "bits sent per client"
     tell: Tell = (lambda rows: []) if ridge else (lambda rows: [claims.stepsize_note(summaries(rows))])
+    data, other, large = convex_runs.DATA, convex_runs.OTHER_DATA, LARGE
+    if method == "DCGD" or not ridge:
+        data, other, large = convex_runs.DATA_ONCE, convex_runs.OTHER_DATA_ONCE, LARGE_ONCE
 
     @experiment(
         f"flix/fig{number}",
@@ -198,12 +213,12 @@ def _compressed_figure(
         title=f"{method} with Rand-k and GD against {against}, {of}",
         caption=(
             f"f - f* against {against} for {method} (by k) and GD (dashed) with {clients} clients and {of}. "
-            + convex_runs.OTHER_DATA
+            f"Curves are those of the first seed. {other}"
         ),
-        data=convex_runs.DATA,
+        data=data,
         differences=(
-            f"{convex_runs.OTHER_DATA} {convex_runs.OTHER_REFERENCE} The start is at ones. Costs are counted in bits "
-            f"of float64 numbers, where the paper counts floats.{'' if ridge else ' ' + convex_runs.WITHOUT_RIDGE}"
+            f"{other} {large} {convex_runs.OTHER_REFERENCE} The start is at ones. Costs are counted in bits of float64 "
+            f"numbers, where the paper counts floats.{'' if ridge else ' ' + convex_runs.WITHOUT_RIDGE}"
         ),
         judge=_judge(check),
         draw=lambda rows: _draw_compression(rows, cost),
@@ -228,12 +243,12 @@ _compressed_figure(15, "DCGD", 8, 0.0, "bits", claims.bits_to(_SHARE), *_COARSEL
 def _run(
     dataset: str, method: str, alpha: float, clients: int, ridge: float, k: int | None, seed: int = 0
 ) -> ConvexRun:
-    rounds = ROUNDS[dataset]
-    return ConvexRun(dataset, clients, ridge, method, alpha, rounds, k, every=max(1, rounds // 300), seed=seed)
+    every = EVERY[dataset] * (1 if k is None or alpha == 1.0 else 4)
+    return ConvexRun(dataset, clients, ridge, method, alpha, ROUNDS[dataset], k, every=every, seed=seed)
 
 
 def _ks(dataset: str, quick: bool) -> list[int]:
-    return convex_runs.spaced(KNOWN[dataset].features, 4 if quick else 7)
+    return convex_runs.spaced(KNOWN[dataset].features, 4 if quick else FEWER.get(dataset, SIXTHS + 1))
 
 
 def _xy(rows: Sequence[Row], x: str, y: str) -> tuple[np.ndarray, np.ndarray]:
@@ -241,5 +256,6 @@ def _xy(rows: Sequence[Row], x: str, y: str) -> tuple[np.ndarray, np.ndarray]:
     return column(points, x), column(points, y)
 
 
-def _settings(clients: int, ridge: float, alphas: Sequence[float]) -> dict[str, object]:
-    return {"clients": clients, "ridge lambda": ridge, "alpha": alphas, "start": "ones", "rounds": ROUNDS}
+def _settings(clients: int, ridge: float, alphas: Sequence[float], datasets: Iterable[str]) -> dict[str, object]:
+    rounds = {dataset: ROUNDS[dataset] for dataset in datasets}
+    return {"clients": clients, "ridge lambda": ridge, "alpha": alphas, "start": "ones", "rounds": rounds}

@@ -11,7 +11,7 @@ from polyfed.papers.shared import claims, held_out, style, tuned
 from polyfed.papers.shared.claims import Claim, better, every
 from polyfed.papers.shared.experiment import ExperimentProgress, Row
 from polyfed.papers.shared.held_out import HeldOutCurve, against, plus_minus
-from polyfed.papers.shared.rows import distinct, ends, mean_curve
+from polyfed.papers.shared.rows import distinct, ends, mean_curve, rounded
 from polyfed.papers.shared.tuned import Choice, Entry, Setting
 
 METRICS = {"train_loss": "training loss", "test_accuracy": "test accuracy"}
@@ -29,10 +29,10 @@ class Comparison:
 
     @property
     def rows(self) -> list[Row]:
-        """The judged models' curves in long form, a row per point; the mean share of own models with the last."""
+        """The judged models' curves in long form, a row per point, to six digits; with the last, the mean own share."""
         return [
             {"column": column, "label": label, "seed": seed, "round": row["round"]}
-            | {k.removeprefix(f"{judged}_"): v for k, v in row.items() if k.startswith(judged)}
+            | rounded({k.removeprefix(f"{judged}_"): v for k, v in row.items() if k.startswith(judged)})
             | _share(curve, row)
             for (column, label), curves in self.curves.items()
             for judged in (self.entries[label].judged,)

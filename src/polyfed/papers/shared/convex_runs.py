@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -12,8 +12,11 @@ from polyfed import algorithms, data, models
 from polyfed.algorithms.contract import Algorithm
 from polyfed.compress import RandK
 from polyfed.core.errors import PolyfedError
-from polyfed.engine.simulate import simulate_whole
+from polyfed.engine.loop import PlannedRun
+from polyfed.engine.result import Result
+from polyfed.engine.simulate import simulate_all
 from polyfed.papers.shared.experiment import ExperimentProgress, Row
+from polyfed.papers.shared.rows import rounded
 from polyfed.papers.shared.run_cache import RunCache
 from polyfed.problem.problem import Problem
 
@@ -27,6 +30,9 @@ OTHER_DATA = (
     "w7a and w8a stand in for w6a, of which no complete copy was found. ijcnn1 has only its 12 real-valued columns, "
     "which makes it much better conditioned than the published file."
 )
+DATA_ONCE = DATA.replace("w7a, w8a,", "w7a,")
+OTHER_DATA_ONCE = OTHER_DATA.replace("w7a and w8a stand in", "w7a stands in")
+"""Where w7a alone takes the place of w6a."""
 OTHER_REFERENCE = (
     "The reference value is solved for to machine precision by Newton's method, where the published code took a fixed "
     "number of gradient steps. mushrooms' labels 1 and 2 are mapped to -1 and +1."
@@ -38,7 +44,7 @@ WITHOUT_RIDGE = (
     "k = 1 they are too few to reach the level that is compared, though it may be ahead in bits where it stops."
 )
 COLUMNS = ("round", "gap", "distance")
-FACTS = ("dataset", "clients", "method", "alpha", "k")
+FACTS = ("dataset", "method", "alpha", "k")
 
 
 @dataclass(frozen=True)
@@ -70,39 +76,45 @@ def problem_of(dataset: str, clients: int, l2: float) -> Problem:
     return Problem(federation, models.linear(bias=False), "logistic", l2)
 
 
-def trace(run: ConvexRun) -> tuple[Row, ...]:
-    """The run's curve, a row per point. Figures that show the same run compute it once."""
-    return _curves.of(run, _trace)
+def _run(runs: Sequence[ConvexRun]) -> None:
+    """Compute the curves of runs that share the problem, the rounds and the points; k, alpha and the seed may differ.
 
+    Runs of one shape are one program, whose gradients are products of two matrices.
+    """
+    first = runs[0]
+    problem = problem_of(first.dataset, first.clients, first.l2)
+    attained = {alpha: _solve(problem, first, alpha) for alpha in dict.fromkeys(run.alpha for run in runs)}
 
-def _trace(run: ConvexRun) -> tuple[Row, ...]:
-    problem = problem_of(run.dataset, run.clients, run.l2)
-    attained = _solve(problem, run)
-    result = simulate_whole(
-        problem,
-        _algorithm(run),
-        rounds=run.rounds,
-        seed=run.seed,
+    def finished(place: int, result: Result) -> None:
+        run = runs[place]
+        facts: Row = {"dataset": run.dataset, "method": run.method, "alpha": run.alpha}
+        if run.k is not None:
+            facts["k"] = run.k
+        curve = tuple(
+            facts
+            | ({} if attained[run.alpha] else {"gap": row["objective"]})
+            | {name: row[name] for name in COLUMNS if name in row}
+            | {"bits": row["bits_up"] / run.clients}
+            for row in result.rows
+        )
+        _curves.put(run, curve)
+
+    results = simulate_all(
+        [PlannedRun(problem, _algorithm(run), seed=run.seed) for run in runs],
+        rounds=first.rounds,
         init="ones",
-        eval_every=run.every,
+        eval_every=first.every,
         dtype="float64",
+        finished=finished,
     )
-    facts: Row = {"dataset": run.dataset, "clients": run.clients, "method": run.method, "alpha": run.alpha}
-    if run.k is not None:
-        facts["k"] = run.k
-    return tuple(
-        facts
-        | ({} if attained else {"gap": row["objective"]})
-        | {name: row[name] for name in COLUMNS if name in row}
-        | {"bits": row["bits_up"] / run.clients}
-        for row in result.rows
-    )
+    if any(result.interrupted for result in results):
+        raise KeyboardInterrupt
 
 
-def _solve(problem: Problem, run: ConvexRun) -> bool:
+def _solve(problem: Problem, run: ConvexRun, alpha: float) -> bool:
     """Whether a minimiser exists. Without a ridge there is none where a model fits all rows; the infimum is then 0."""
     try:
-        problem.solve(run.alpha, plm_tolerance=_plm_tolerance(run))
+        problem.solve(alpha, plm_tolerance=_plm_tolerance(run))
     except PolyfedError:
         if run.l2 > 0:
             raise
@@ -117,9 +129,11 @@ def _algorithm(run: ConvexRun) -> Algorithm:
         return algorithms.FLIX(alpha=run.alpha, plm_tolerance=tolerance)
     if run.method == "Scafflix":
         return algorithms.Scafflix(alpha=run.alpha, plm_tolerance=tolerance)
-    assert run.k is not None
+    assert run.k is not None  # as an array it is an input of the program, and not part of it
     compressed = {"DCGD": algorithms.DCGD, "DIANA": algorithms.DIANA}[run.method]
-    return compressed(alpha=run.alpha, plm_tolerance=tolerance, compressor=RandK(run.k))
+    return compressed(
+        alpha=run.alpha, plm_tolerance=tolerance, compressor=RandK(np.asarray(run.k))
+    )  # an array: k is an input of the program
 
 
 def _plm_tolerance(run: ConvexRun) -> float:
@@ -128,15 +142,20 @@ def _plm_tolerance(run: ConvexRun) -> float:
 
 
 def trace_all(runs: Iterable[ConvexRun], progress: ExperimentProgress) -> ConvexCurves:
-    """All the curves; `progress` hears which one is being computed."""
-    runs = list(runs)
-    curves = {}
-    for done, run in enumerate(runs):
-        k = f", k = {run.k}" if run.k is not None else ""
-        progress(f"{run.dataset}: {run.method}, alpha = {run.alpha:g}{k}", done, len(runs))
-        curves[run] = trace(run)
+    """All the curves; `progress` hears which are being computed. Figures that show the same run compute it once."""
+    runs = list(dict.fromkeys(runs))
+    together: dict[ConvexRun, list[ConvexRun]] = {}
+    for run in runs:
+        together.setdefault(replace(run, alpha=1.0, k=None, seed=0), []).append(run)
+    done = 0
+    for like, group in together.items():
+        progress(f"{like.dataset}: {like.method}, {len(group)} runs", done, len(runs))
+        missing = [run for run in group if _curves.get(run) is None]
+        if missing:
+            _run(missing)
+        done += len(group)
     progress("done", len(runs), len(runs))
-    return curves
+    return {run: _curves[run] for run in runs}
 
 
 def spaced(dimension: int, count: int = 7) -> list[int]:
@@ -147,13 +166,14 @@ def spaced(dimension: int, count: int = 7) -> list[int]:
 def summary(run: ConvexRun, rows: Sequence[Row], level: float, relative: bool = False) -> Row:
     """What claims are judged by: a run's start and end, and its cost to a level (or to a share of its start).
 
-    A cost is missing where the level was not reached; `rounds_run` and `bits_run` are then what it exceeds.
+    A cost is missing where the level was not reached; `rounds_run` and `bits_run` are then what it exceeds. It is known
+    to `every` so many rounds.
     """
     goal = level * rows[0]["gap"] if relative else level
     costs = {f"{cost}_to": cost_to_reach(rows, goal, name) for cost, name in (("rounds", "round"), ("bits", "bits"))}
     return (
         {key: rows[0][key] for key in FACTS if key in rows[0]}
-        | {"seed": run.seed, "level": level, "start": rows[0]["gap"], "end": rows[-1]["gap"]}
+        | {"seed": run.seed, "level": level, "every": run.every, "start": rows[0]["gap"], "end": rows[-1]["gap"]}
         | {"rounds_run": rows[-1]["round"], "bits_run": rows[-1]["bits"]}
         | {key: value for key, value in costs.items() if value is not None}
     )
@@ -164,13 +184,14 @@ def filled(runs: Sequence[Row], cost: str) -> np.ndarray:
     return np.array([run.get(f"{cost}_to", run[f"{cost}_run"]) for run in runs], float)
 
 
-def thinned(rows: Sequence[Row], points: int = 100) -> list[Row]:
-    """A curve for drawing: so many of its points, to six digits."""
-    places = np.unique(np.linspace(0, len(rows) - 1, points).round().astype(int))
-    return [
-        {key: float(f"{value:.6g}") if isinstance(value, float) else value for key, value in rows[place].items()}
-        for place in places
-    ]
+def thinned(rows: Sequence[Row], points: int = 40, without: Container[str] = ()) -> list[Row]:
+    """A curve for drawing: so many of its points at most, half of them evenly spaced, half denser to the start.
+
+    They have six digits, and not the columns `without`.
+    """
+    last, half = len(rows) - 1, points // 2
+    places = np.unique(np.concatenate([np.linspace(0, last, half), np.geomspace(1, last, half)]).round().astype(int))
+    return [rounded({key: v for key, v in rows[place].items() if key not in without}) for place in places]
 
 
 def cost_to_reach(rows: Sequence[Row], level: float, cost: str = "round") -> float | None:

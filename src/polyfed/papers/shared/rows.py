@@ -26,6 +26,11 @@ def tidy(rows: Iterable[Row]) -> list[Row]:
     return [{key: value for key, value in row.items() if value is not None and value != ""} for row in rows]
 
 
+def rounded(row: Row, digits: int = 6) -> Row:
+    """A row to be stored: its real numbers to so many digits."""
+    return {key: float(f"{value:.{digits}g}") if isinstance(value, float) else value for key, value in row.items()}
+
+
 def where(rows: Iterable[Row], /, **facts: object) -> list[Row]:
     """The rows whose columns have these values; None: that do not have the column."""
     return [row for row in rows if all(row.get(key) == value for key, value in facts.items())]

@@ -112,7 +112,7 @@ def small_multiples(
         axes = figure.subplots(rows, columns, squeeze=False)
         for i, row in enumerate(panels):
             for j in range(columns):
-                if j >= len(row):
+                if j >= len(row) or not row[j].curves:
                     axes[i, j].set_visible(False)
                     continue
                 _fill(axes[i, j], row[j], labels, log_x=log_x, log_y=log_y, floor=floor)
