@@ -35,12 +35,12 @@ def history_rows(
 
 def _gaps(simulations: Sequence[Simulation], distances: Sequence[Distance | None]) -> list[dict[str, float]]:
     """How far each run is from its reference solution; runs with the same one are measured together."""
-    found: list[dict[str, float]] = [{} for _ in simulations]
+    gaps: list[dict[str, float]] = [{} for _ in simulations]
     for distance in dict.fromkeys(other for other in distances if other is not None):
         places = [place for place, other in enumerate(distances) if other is distance]
         for place, gap in zip(places, distance([simulations[place].global_params for place in places]), strict=True):
-            found[place] = gap
-    return found
+            gaps[place] = gap
+    return gaps
 
 
 def _counters(simulation: Simulation, metrics: Metrics, gaps: dict[str, float]) -> dict[str, Any]:

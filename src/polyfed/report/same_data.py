@@ -25,12 +25,12 @@ def check_same_data(runs: Sequence[RunRecord]) -> None:
         if folders.setdefault(run.path.resolve(), run) is not run:
             raise PolyfedError(f"{run.path}: given twice; name each run once")
         same = labelled.setdefault(run.label, run)
-        found = _difference(runs[0], run, "data") or _rows(runs[0], run)
-        if found:
-            raise PolyfedError(f"{found}; runs in one report need the same data")
-        found = _difference(same, run, "problem") or _difference(same, run, "algorithm")
-        if found:
-            raise PolyfedError(f"{found}; runs that differ in it need labels of their own (algorithm.label)")
+        difference = _difference(runs[0], run, "data") or _rows(runs[0], run)
+        if difference:
+            raise PolyfedError(f"{difference}; runs in one report need the same data")
+        difference = _difference(same, run, "problem") or _difference(same, run, "algorithm")
+        if difference:
+            raise PolyfedError(f"{difference}; runs that differ in it need labels of their own (algorithm.label)")
         twin = draws.setdefault((run.label, run.seed, run.summary.get("split")), run)
         if twin is not run and twin.clients == run.clients:
             raise PolyfedError(f"{twin.path} and {run.path} hold the same run; name it once")

@@ -22,7 +22,7 @@ def same_rows(splits: Sequence[Federation | Population], client: int) -> list[np
     for number, contents in enumerate(key for part in PARTS for key in _contents(parts[part])):
         places.setdefault(contents, []).append(number)
     random = np.random.default_rng(0)
-    found = []
+    tested = []
     for split in splits:
         left: dict[bytes, list[int]] = {}
         numbers = []
@@ -32,8 +32,8 @@ def same_rows(splits: Sequence[Federation | Population], client: int) -> list[np
             if not left[contents]:
                 return None
             numbers.append(left[contents].pop())
-        found.append(np.array(numbers, np.int64))
-    return found
+        tested.append(np.array(numbers, np.int64))
+    return tested
 
 
 def _contents(rows: Pair) -> list[bytes]:
