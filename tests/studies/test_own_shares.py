@@ -35,7 +35,7 @@ def test_a_run_keeps_the_learned_weight_of_every_client_at_every_evaluated_round
     assert shares is not None
     assert shares.clients == config.problem.federation.clients
     assert shares.rounds == (0, 2, 4, 6, 8)
-    assert (shares.values[0] == 0.5).all()
+    assert (shares.values[0] == 0).all()  # nobody has taken part yet
     for rounds, row in ((2, 1), (8, 4)):
         result = pf.simulate(config.problem, config.methods[0].algorithm, rounds=rounds)
         np.testing.assert_allclose(shares.values[row], result.client_state.alpha, atol=1e-5)
@@ -46,7 +46,10 @@ def test_shares_that_never_move_leave_no_file(tmp_path: Path) -> None:
     (fixed,) = run(make_config(sections(adaptive="off")), tmp_path / "off", quiet())
     other = {**SECTIONS, "algorithm": {"name": "fedavg", "lr": 0.05}}
     (none,) = run(make_config(other), tmp_path / "none", quiet())
-    assert fixed.shares is none.shares is None
+    begins = {**SECTIONS, "algorithm": {"name": "ditto", "lr": 0.05}}  # 0 before round 1, and 1 from then on
+    (own,) = run(make_config(begins), tmp_path / "own", quiet())
+    assert fixed.shares is none.shares is own.shares is None
+    assert {row["own_share"] for row in own.clients} == {1.0}
     assert not list(tmp_path.rglob("shares.csv"))
 
 

@@ -164,7 +164,8 @@ def _columns(data: Federation) -> Iterator[Caution]:
     sample = (x if rows is None else x[rows]).astype(np.float64)
     of = "" if rows is None else f" (of {len(sample):,} rows that were looked at)"
     names = data.feature_names or tuple(f"feature {i}" for i in range(x.shape[1]))
-    scale, spread = np.sqrt(np.mean(sample**2, axis=0)), np.ptp(sample, axis=0)
+    most, spread = np.max(np.abs(sample), axis=0, initial=0.0), np.ptp(sample, axis=0)
+    scale = most * np.sqrt(np.mean((sample / np.where(most > 0, most, 1)) ** 2, axis=0))  # squares may overflow
     for column in np.flatnonzero(spread > 0):
         why = _identifier(names[column] if data.feature_names else "", sample[:, column])
         if why:

@@ -63,20 +63,31 @@ class ShareLog:
         else:
             self.path.unlink(missing_ok=True)
         self.count, self.last = len(lines), lines[-1][1:] if lines else None
+        self.begins_at_zero = bool(lines) and _nobody(lines[0])
 
     def write(self, round: int, shares: np.ndarray) -> None:
         """Add a line for a round, unless its shares are those of the line before."""
         line = [f"{share:.6g}" for share in shares.tolist()]
         if self.count and line == self.last:
             return
+        if not self.count:
+            self.begins_at_zero = _nobody([str(round), *line])
         with self.path.open("a", newline="") as file:
             file.write(_text([[str(round), *line]] if self.count else [self.heading, [str(round), *line]]))
         self.count, self.last = self.count + 1, line
 
     def finish(self) -> None:
-        """End of the run: delete the file if no share has moved, because clients.csv has them."""
-        if self.count == 1:
+        """End of the run: delete the file if no share has moved, because clients.csv has them.
+
+        Before round 1 nobody has a model of its own: that everybody then gets one is no move.
+        """
+        if self.count == 1 or (self.count == 2 and self.begins_at_zero):
             self.path.unlink(missing_ok=True)
+
+
+def _nobody(line: list[str]) -> bool:
+    """Whether this is the line of the start, and everybody has the global model."""
+    return line[0] == "0" and set(line[1:]) == {"0"}
 
 
 def _text(lines: list[list[str]]) -> str:

@@ -18,7 +18,7 @@ from polyfed.engine.participation import Sampling
 from tests.deploy.expected import close, simulated
 from tests.deploy.loopback import Loopback
 
-METHOD = {"name": "scaffnew", "lr": 0.1, "p": 0.3, "batch": 4, "trust": "never"}
+METHOD = {"name": "scaffnew", "lr": 0.08, "p": 0.3, "batch": 4, "trust": "never"}
 """It keeps state, and its participants absorb the new server's broadcast."""
 
 
