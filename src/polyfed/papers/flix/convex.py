@@ -204,6 +204,7 @@ def _compressed_figure(
     against = "communication rounds" if cost == "round" else "bits sent per client"
     tell: Tell = (lambda rows: []) if ridge else (lambda rows: [claims.stepsize_note(summaries(rows))])
     data, other, large = convex_runs.DATA, convex_runs.OTHER_DATA, LARGE
+    no_ridge = "" if ridge else f"\n\n{convex_runs.WITHOUT_RIDGE}"
     if method == "DCGD" or not ridge:
         data, other, large = convex_runs.DATA_ONCE, convex_runs.OTHER_DATA_ONCE, LARGE_ONCE
 
@@ -217,8 +218,8 @@ def _compressed_figure(
         ),
         data=data,
         differences=(
-            f"{other} {large} {convex_runs.OTHER_REFERENCE} The start is at ones. Costs are counted in bits of float64 "
-            f"numbers, where the paper counts floats.{'' if ridge else ' ' + convex_runs.WITHOUT_RIDGE}"
+            f"{other} {large}\n\n{convex_runs.OTHER_REFERENCE} The start is at ones. Costs are counted in bits of "
+            f"float64 numbers, where the paper counts floats.{no_ridge}"
         ),
         judge=_judge(check),
         draw=lambda rows: _draw_compression(rows, cost),
