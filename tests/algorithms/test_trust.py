@@ -73,7 +73,7 @@ def test_what_was_asked_for_is_kept(sites) -> None:
     ids=lambda value: getattr(value, "name", ""),
 )
 def test_a_tenth_of_the_clients_a_round_finds_the_exact_solution(sites, method, rounds) -> None:
-    sites.solve(getattr(method, "alpha", 1.0))
+    sites.solve(method.alpha if isinstance(method, A.Scafflix) else 1.0)
     run = pf.simulate(sites, method, rounds=rounds, participation=3, eval_every=rounds, dtype="float64")
     assert trust_of(run.simulation) == "always"
     assert run.history["gap"].iloc[0] > 1e-3

@@ -123,7 +123,8 @@ def test_every_method_of_a_short_run_has_as_many_candidates() -> None:
         assert (tried[0], tried[-1]) == regimes.RANGE
         for method, share in candidates:
             assert isinstance(method, LocalSteps)
-            assert method.lr == pytest.approx(share / 2.0 / (1 + getattr(method, "alpha", 0.0)))
+            own = method.alpha if isinstance(method, pf.algorithms.PLSGD) else 0.0
+            assert method.lr == pytest.approx(share / 2.0 / (1 + own))
 
 
 def test_what_a_candidate_reaches_is_measured_on_seeds_that_did_not_choose_it(least_squares, monkeypatch) -> None:
