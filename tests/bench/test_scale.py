@@ -71,7 +71,8 @@ def test_the_command_tells_time_memory_and_bytes(tmp_path: Path) -> None:
     assert (first["ratio"], first["clients"], second["clients"]) == (1, 100, 5000)
     assert first["seen"] == 100 < second["seen"] <= 500  # four cohorts, and the evaluated clients
     for row in found["populations"]:
-        assert row["store_bytes"] == row["seen"] * (7850 + 1) * 4  # a client's own model and its mixing weight
+        own = (7850 + 1) * 4 + 1  # a client's own model, its mixing weight, and whether it has taken part
+        assert row["store_bytes"] == row["seen"] * own
         assert row["store_bytes"] < row["checkpoint_bytes"] < 1.5 * row["store_bytes"] + 200_000
         assert 100 << 20 < row["peak_memory_bytes"] < 2 << 30
     with pytest.raises(pf.PolyfedError, match="a population must have at least 100 clients, found 99"):

@@ -98,7 +98,7 @@ def test_intervals_of_accuracy_are_no_wider_than_they_must_be(study) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("splits", [5, 10, 20])
+@pytest.mark.parametrize("splits", [5, 20])
 def test_few_and_many_splits_are_held_as_well(study, splits: int) -> None:
     """200 federations, so that chance is allowed for."""
     for record in study.coverage.study(study.coverage.LAWS[:3], 200, splits=splits, sizes=(20, 100)):

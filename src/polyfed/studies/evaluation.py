@@ -94,7 +94,7 @@ def who(measured: int, population: int) -> str:
     """Which clients a figure is about, in words."""
     if measured == population:
         return f"all {population} clients"
-    return f"{measured} of {population} clients, a sample that the run's seed drew"
+    return f"{measured} of {population} clients, the same sample in every run"
 
 
 def client_rows(
