@@ -6,7 +6,8 @@ import dataclasses
 import gc
 import os
 import signal
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -39,6 +40,8 @@ SMALL: dict[str, Any] = {
 """Hyper-parameters of little local work; a method takes those that it has."""
 SMALLER: dict[str, dict[str, Any]] = {"scaffnew": {"lr": 0.08}, "scafflix": {"lr": 0.08}}
 """Their theorem allows no more: some clients' passes end with a batch of one row."""
+MANY_MAPS = 25_000
+"""Of the 65,530 memory maps that a process may have; a compiled program takes a hundred or more."""
 KINDS = ("apfl", "diana", "fedavg", "fedbc", "scafflix", "scaffold")
 """One method of each shape: with a state of its own share, compressed, without a state, refining, absorbing, and with a
 state at the server but nothing to prepare. `make test` runs the tests over all methods for these alone."""
@@ -90,6 +93,16 @@ def unequal_clients(seed: int = 0, features: int = 4, classes: int = 3) -> dict[
         rule = shared + 0.5 * rng.normal(size=(features, classes))
         clients[f"site-{index}"] = {"train": rows(size, rule), "validation": rows(3, rule), "test": rows(4, rule)}
     return clients
+
+
+@pytest.fixture(autouse=True, scope="module")
+def few_memory_maps() -> Iterator[None]:
+    """Forget compiled programs of earlier tests before a process has no maps left for the next."""
+    yield
+    maps = Path("/proc/self/maps")
+    if maps.exists() and maps.read_bytes().count(b"\n") > MANY_MAPS:
+        jax.clear_caches()
+        gc.collect()
 
 
 @pytest.fixture(scope="session")
