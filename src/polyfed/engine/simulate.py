@@ -226,6 +226,12 @@ def simulate_whole(problem: Problem, algorithm: Algorithm, **options: Any) -> Re
     return result
 
 
+def every_whole(planned: Sequence[PlannedRun], finished: Callable[[int, Result], None], **options: Any) -> None:
+    """`simulate_all`, for who has no use for a part of a run: Ctrl-C is then the usual exception."""
+    if any(result.interrupted for result in simulate_all(planned, finished=finished, **options)):
+        raise KeyboardInterrupt
+
+
 def _resumed(simulation: Simulation, folder: Path, identity: dict[str, Any]) -> list[dict[str, Any]]:
     """Put the simulation where its newest checkpoint left off; return the history up to there."""
     path = checkpoints.latest(folder)

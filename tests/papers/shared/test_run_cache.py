@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from polyfed import papers
 from polyfed.cli import main as cli
 from polyfed.core.errors import PolyfedError
-from polyfed.engine.simulate import simulate
+from polyfed.engine.simulate import simulate_all
 from polyfed.papers.fedbc import runs as fedbc_runs
 from polyfed.papers.fedbc.contenders import FedbcTask
 from polyfed.papers.shared import held_out, run_cache, style, tuned
@@ -47,9 +47,9 @@ def three(monkeypatch, forget, no_experiments) -> list[HeldOutRun]:
     """An experiment of three runs, and the runs that were computed for it."""
     computed: list[HeldOutRun] = []
 
-    def counted(run: HeldOutRun) -> held_out.HeldOutCurve:
-        computed.append(run)
-        return real(run)
+    def counted(runs: Sequence[HeldOutRun]) -> None:
+        computed.extend(runs)
+        real(runs)
 
     real = held_out._trace
     monkeypatch.setattr(held_out, "_trace", counted)
@@ -72,7 +72,8 @@ def three(monkeypatch, forget, no_experiments) -> list[HeldOutRun]:
         draw=draw,
     )
     def run(quick: bool, progress: papers.ExperimentProgress) -> papers.Measured:
-        curves = held_out.trace_all([replace(RUN, seed=seed) for seed in SEEDS], progress)
+        runs = [replace(RUN, seed=seed, rounds=3 + seed) for seed in SEEDS]  # of three shapes
+        curves = held_out.trace_all(runs, progress)
         shares = {run.seed: float(np.mean(np.asarray(curve.own_share))) for run, curve in curves.items()}
         return papers.Measured(
             [{"seed": r.seed, "share": shares[r.seed], **row} for r, curve in curves.items() for row in curve.rows]
@@ -149,8 +150,11 @@ def test_the_command_says_how_to_go_on(three, forget, tmp_path: Path, monkeypatc
         told = capsys.readouterr()
         return end.value.code, " ".join(f"{told.out} {told.err}".split())
 
-    def cut(run: HeldOutRun) -> Any:
-        return real(run) if run.seed < 2 else signal.raise_signal(signal.SIGINT)
+    def cut(runs: Sequence[HeldOutRun]) -> None:
+        if runs[0].seed < 2:
+            real(runs)
+        else:
+            signal.raise_signal(signal.SIGINT)
 
     real = held_out._trace
     with monkeypatch.context() as patched:
@@ -232,29 +236,35 @@ def test_tuning_goes_on_too(forget, tmp_path: Path, monkeypatch) -> None:
 
     before = stopped_after(choose, tmp_path)
     forget()
-    monkeypatch.delattr(tuned, "simulate_whole")
+    monkeypatch.delattr(tuned, "PlannedRun")
     monkeypatch.delitem(tuned.tune.__globals__, "simulate_all")
     with run_cache.resumable(tmp_path / "unfinished", resume=True):
         assert choose() == before
     assert not (tmp_path / "unfinished").exists()
 
 
-@pytest.mark.parametrize("trace", [held_out.trace, lambda run: plan.simulate_whole(run_problem(), method(), rounds=9)])
+@pytest.mark.parametrize(
+    "trace",
+    [
+        lambda: held_out.trace_all([RUN], lambda *_: None),
+        lambda: plan.simulate_whole(run_problem(), method(), rounds=9),
+    ],
+)
 def test_half_a_run_is_no_run(trace, forget, monkeypatch) -> None:
     """Ctrl-C in the middle of a run ends it early; nobody may take what there is for the whole."""
 
     def pressed(*arguments: Any, **given: Any) -> Any:
         rounds = given["rounds"]
 
-        def press(simulation: Any, row: Any) -> None:
+        def press(place: int, simulation: Any, row: Any) -> None:
             if simulation.round < rounds:
                 signal.raise_signal(signal.SIGINT)
 
-        return simulate(*arguments, **given, progress=press)
+        return simulate_all(*arguments, **given | {"progress": press})
 
-    monkeypatch.setitem(plan.simulate_whole.__globals__, "simulate", pressed)
+    monkeypatch.setitem(simulate_all.__globals__, "simulate_all", pressed)
     with pytest.raises(KeyboardInterrupt):
-        trace(RUN)
+        trace()
     assert held_out._curves.get(RUN) is None
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -11,8 +11,10 @@ import numpy as np
 
 from polyfed import data, models
 from polyfed.algorithms.contract import get_algorithm
+from polyfed.engine.loop import PlannedRun
 from polyfed.engine.measure import FineTune
-from polyfed.engine.simulate import simulate_whole
+from polyfed.engine.result import Result
+from polyfed.engine.simulate import every_whole
 from polyfed.papers.shared.experiment import ExperimentProgress, Row
 from polyfed.papers.shared.run_cache import RunCache
 from polyfed.problem.problem import Problem
@@ -53,7 +55,7 @@ class HeldOutCurve:
 _curves = RunCache(vars, lambda plain: HeldOutCurve(tuple(plain["rows"]), plain["own_share"]))
 
 
-@lru_cache(maxsize=3)
+@lru_cache(maxsize=5)
 def problem_of(
     source: str, options: Options, seed: int, model: str, l2: float, first_clients: int | None = None
 ) -> Problem:
@@ -63,35 +65,43 @@ def problem_of(
     return Problem(federation, MODELS[model](), "softmax", l2)
 
 
-def trace(run: HeldOutRun) -> HeldOutCurve:
-    """Figures that show the same run compute it once."""
-    return _curves.of(run, _trace)
-
-
-def _trace(run: HeldOutRun) -> HeldOutCurve:
-    result = simulate_whole(
-        problem_of(run.source, run.data, run.seed, run.model, run.l2, run.first_clients),
-        get_algorithm(run.method)(**dict(run.options)),
-        rounds=run.rounds,
-        seed=run.seed,
-        participation=run.participation,
-        eval_every=run.every,
-        finetune=run.finetune,
-    )
-    wanted = ("round", "train_loss", "validation_accuracy", "test_accuracy")
-    rows = tuple({k: v for k, v in row.items() if k.endswith(wanted) and v is not None} for row in result.rows)
-    return HeldOutCurve(rows, result.simulation.own_share)
-
-
 def trace_all(runs: Iterable[HeldOutRun], progress: ExperimentProgress) -> dict[HeldOutRun, HeldOutCurve]:
-    """All the curves. Runs of one problem follow each other, so that it is compiled once."""
+    """All the curves. Runs that differ in seeds and real-valued hyper-parameters alone are computed side by side."""
     runs = list(dict.fromkeys(runs))
-    curves = {}
-    for done, run in enumerate(sorted(runs, key=lambda run: (run.source, run.data, run.model, run.seed, run.method))):
-        progress(f"{run.source}: {run.method}, seed {run.seed}", done, len(runs))
-        curves[run] = trace(run)
+    alike: dict[HeldOutRun, list[HeldOutRun]] = {}
+    for run in runs:
+        finetune = run.finetune and replace(run.finetune, lr=0.0)
+        alike.setdefault(replace(run, seed=0, options=(), finetune=finetune), []).append(run)
+    done = 0
+    for like, group in alike.items():
+        progress(f"{like.source}: {like.method}, {len(group)} runs", done, len(runs))
+        missing = [run for run in group if _curves.get(run) is None]
+        if missing:
+            _trace(missing)
+        done += len(group)
     progress("done", len(runs), len(runs))
-    return curves
+    return {run: _curves[run] for run in runs}
+
+
+def _trace(runs: Sequence[HeldOutRun]) -> None:
+    """Compute and store these curves, each as soon as its run has ended."""
+    like = runs[0]
+
+    def finished(place: int, result: Result) -> None:
+        wanted = ("round", "train_loss", "validation_accuracy", "test_accuracy")
+        rows = tuple({k: v for k, v in row.items() if k.endswith(wanted) and v is not None} for row in result.rows)
+        _curves.put(runs[place], HeldOutCurve(rows, result.simulation.own_share))
+
+    planned = [
+        PlannedRun(
+            problem_of(run.source, run.data, run.seed, run.model, run.l2, run.first_clients),
+            get_algorithm(run.method)(**dict(run.options)),
+            seed=run.seed,
+            finetune=run.finetune,
+        )
+        for run in runs
+    ]
+    every_whole(planned, finished, rounds=like.rounds, participation=like.participation, eval_every=like.every)
 
 
 def plus_minus(values: np.ndarray, percent: bool = False) -> str:

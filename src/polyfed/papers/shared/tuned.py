@@ -13,8 +13,10 @@ import numpy as np
 
 from polyfed.algorithms.contract import Algorithm, get_algorithm
 from polyfed.core.schedules import Decay
+from polyfed.engine.loop import PlannedRun
 from polyfed.engine.measure import FineTune
-from polyfed.engine.simulate import simulate_whole
+from polyfed.engine.result import Result
+from polyfed.engine.simulate import every_whole
 from polyfed.papers.shared.experiment import ExperimentProgress
 from polyfed.papers.shared.held_out import HeldOutRun, Options, problem_of
 from polyfed.papers.shared.run_cache import RunCache, work_folder
@@ -194,10 +196,11 @@ def _localized(setting: Setting, entry: Entry, budget: int, progress: Experiment
     assert len(candidates) == budget, f"{len(candidates)} candidates, expected {budget}"
     choices: list[tuple[_Reached, Choice]] = []
     untuned, published = _untuned(setting, entry), None
-    for done, chosen in enumerate(candidates):
-        progress(f"tuning localized {entry.method}", done, budget)
+    progress(f"tuning localized {entry.method}", 0, budget)
+    rates = tuple(sorted({*setting.rates, untuned.lr}))
+    reached = _scores(setting, entry, [_with(entry, chosen) for chosen in candidates], rates)
+    for chosen, scores in zip(candidates, reached, strict=True):
         options = _with(entry, chosen)
-        scores = _scores(setting, entry, options, tuple(sorted({*setting.rates, untuned.lr})))
         choices += [
             (scores[rate], Choice(entry, options, setting.finetune(rate), scores[rate].accuracy, rates=setting.rates))
             for rate in setting.rates
@@ -216,32 +219,37 @@ class _Reached(NamedTuple):
     loss: float
 
 
-def _scores(setting: Setting, entry: Entry, options: Options, rates: tuple[float, ...]) -> dict[float, _Reached]:
-    """What the fine-tuned model reaches on validation rows, by the stepsize of fine-tuning."""
-    scores = _scores_of_runs.of((setting, entry, options, rates), lambda run: _score(*run))
-    return {rate: _Reached(*pair) for rate, pair in zip(rates, scores, strict=True)}
-
-
-def _score(setting: Setting, entry: Entry, options: Options, rates: tuple[float, ...]) -> list[list[float]]:
+def _scores(
+    setting: Setting, entry: Entry, candidates: Sequence[Options], rates: tuple[float, ...]
+) -> list[dict[float, _Reached]]:
+    """What each candidate's fine-tuned models reach on validation rows, by the stepsize of fine-tuning."""
+    keys = [(setting, entry, options, rates) for options in candidates]
+    missing = [key for key in keys if _scores_of_runs.get(key) is None]
     problem = setting.problem()
+
+    def finished(place: int, result: Result) -> None:
+        _scores_of_runs.put(missing[place], [_score(setting, result, rate) for rate in rates])
+
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        trained = simulate_whole(
-            problem,
-            _algorithm(entry, options),
+        every_whole(
+            [PlannedRun(problem, _algorithm(entry, options)) for _, _, options, _ in missing],
+            finished,
             rounds=setting.rounds,
             participation=setting.participation,
             eval_every=setting.rounds,
         )
+    return [{rate: _Reached(*pair) for rate, pair in zip(rates, _scores_of_runs[key], strict=True)} for key in keys]
+
+
+def _score(setting: Setting, trained: Result, rate: float) -> list[float]:
+    """Accuracy and loss on validation rows after fine-tuning."""
     if trained.diverged is not None:
-        return [[math.nan, math.nan]] * len(rates)
-    scores = []
-    for rate in rates:
-        measured = trained.simulation.measure(setting.finetune(rate))["finetuned"]["validation"]
-        loss = float(np.nanmean(measured["loss"]))
-        accuracy = float(np.nanmean(measured[problem.loss.metric_name])) if np.isfinite(loss) else math.nan
-        scores.append([accuracy, loss])
-    return scores
+        return [math.nan, math.nan]
+    measured = trained.simulation.measure(setting.finetune(rate))["finetuned"]["validation"]
+    loss = float(np.nanmean(measured["loss"]))
+    metric = trained.simulation.problem.loss.metric_name
+    return [float(np.nanmean(measured[metric])) if np.isfinite(loss) else math.nan, loss]
 
 
 def _or_nan(score: float | None) -> float:
