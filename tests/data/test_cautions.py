@@ -56,16 +56,16 @@ def table(**columns: object) -> Federation:
 @pytest.mark.parametrize(
     ("name", "values", "why"),
     [
-        ("patient_id", np.arange(100) % 9, "is named"),
-        ("patientId", np.arange(100) % 9, "is named"),
-        ("UUID", np.arange(100) / 7, "is named"),
-        ("case number", np.arange(100) // 1.5 // 1, "is named"),
-        ("visit", 5000 + np.arange(100), "differs in every row"),
+        ("patient_id", np.arange(100) % 9, "is named like an identifier"),
+        ("patientId", np.arange(100) % 9, "is named like an identifier"),
+        ("UUID", np.arange(100) / 7, "is named like an identifier"),
+        ("case number", np.arange(100) // 1.5 // 1, "is named like an identifier"),
+        ("visit", 5000 + np.arange(100), "differs in every row, as an identifier does"),
     ],
 )
 def test_a_column_like_an_identifier_is_named(name, values, why):
     (sentence,) = said(table(**{name: values}), "identifier")
-    assert sentence == f"column {name!r} {why}, like an identifier: leave it out"
+    assert sentence == f"column {name!r} {why}: leave it out"
 
 
 @pytest.mark.parametrize("name", ["count", "number_of_visits", "valid", "number", "paid"])

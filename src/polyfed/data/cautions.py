@@ -169,7 +169,7 @@ def _columns(data: Federation) -> Iterator[Caution]:
     for column in np.flatnonzero(spread > 0):
         why = _identifier(names[column] if data.feature_names else "", sample[:, column])
         if why:
-            yield Caution("identifier", f"column {names[column]!r} {why}, like an identifier: leave it out{of}")
+            yield Caution("identifier", f"column {names[column]!r} {why}: leave it out{of}")
     constant = [names[i] for i in np.flatnonzero(spread == 0)]
     if constant and data.feature_names:
         word = "column is" if len(constant) == 1 else "columns are"
@@ -190,12 +190,12 @@ def _identifier(name: str, values: np.ndarray) -> str | None:
     """Why a column looks like an identifier; real measurements differ in every row, too, but are not whole."""
     word = re.sub(r"(?<=[a-z])(?=[A-Z])|\W+", "_", name).lower().strip("_")
     if CERTAIN.search(word):
-        return "is named"
+        return "is named like an identifier"
     whole = bool((values == np.floor(values)).all())
     distinct = len(np.unique(values))
     if IDENTIFIER.search(word) and whole and 2 * distinct > len(values):
-        return "is named"
-    return "differs in every row" if whole and distinct == len(values) >= DISTINCT else None
+        return "is named like an identifier"
+    return "differs in every row, as an identifier does" if whole and distinct == len(values) >= DISTINCT else None
 
 
 def _clients(count: int) -> str:
