@@ -15,6 +15,7 @@ import numpy as np
 
 from polyfed.algorithms.contract import Algorithm, Server, State
 from polyfed.algorithms.shared.local_work import work_of
+from polyfed.algorithms.shared.mixture import MixtureMethod
 from polyfed.core import trees
 from polyfed.core.precision import Narrow
 from polyfed.core.trees import Tree
@@ -63,6 +64,8 @@ class Programs:
     splits: dict[str, Shard]
     compute: Narrow = None
     privacy: Privacy | None = None
+    given_models: bool = False
+    """Whether pure local models are in the states before clients prepare."""
     compile_seconds: float = 0.0
     steps: np.ndarray | None = None
     """What `typical_steps` gives, where clients take unequal numbers of them; and `fixed_cost`."""
@@ -138,10 +141,14 @@ class Programs:
 
         return self.compiled(("lent", self.round), mine, (BY_CLIENT, SAME), BY_CLIENT, arguments)(*arguments)
 
+    def preparing(self, method: Algorithm) -> Algorithm:
+        """The method as clients prepare by it."""
+        return method.with_given_models() if self.given_models and isinstance(method, MixtureMethod) else method
+
     def prepare(self, clients: jax.Array, states: State, data: Data | None = None) -> State:
         """What these clients do alone before the first round; `data`: theirs, where it is not everybody's."""
         data = self.data if data is None else data
-        arguments = (self.placed_method, clients, states, data)
+        arguments = (self.preparing(self.placed_method), clients, states, data)
         specs = (SAME, BY_CLIENT, BY_CLIENT, laid_out(data))
         return self.compiled(("prepare", self.round.exact), self.round.prepare, specs, BY_CLIENT, arguments)(*arguments)
 

@@ -26,6 +26,7 @@ from polyfed.engine.round.records import Slots, Sums
 from polyfed.engine.states.client_rows import ClientRows
 from polyfed.engine.states.feed import Fed, Feed
 from polyfed.engine.states.on_devices import Counts
+from polyfed.engine.states.shared_parts import SharedParts
 
 Store = Literal["auto", "device", "host", "disk"]
 STORES = ("auto", "device", "host", "disk")
@@ -71,16 +72,22 @@ class Streamed:
     """
 
     def __init__(
-        self, programs: Programs, server: Server, start: State, feed: Feed, folder: Path | None = None
+        self,
+        programs: Programs,
+        server: Server,
+        start: State,
+        feed: Feed,
+        parts: SharedParts,
+        folder: Path | None = None,
     ) -> None:
-        self.programs, self.layout, self.feed = programs, programs.layout, feed
+        self.programs, self.layout, self.feed, self._parts = programs, programs.layout, feed, parts
         self.server = programs.everywhere(server)
         self.excluded: dict[int, int] = {}
         self.shares = np.zeros(self.layout.population)  # the system gives memory where it is written
         self.start = jax.tree.map(np.asarray, start)
-        self._rows = ClientRows(self.layout.population, start, folder)
+        self._rows = ClientRows(self.layout.population, parts.without(self.start), folder)
         self._cohorts: dict[int, tuple[np.ndarray, np.ndarray]] = {}
-        most = WAVE_BYTES // max(1, self._rows.row_bytes, feed.client_bytes)
+        most = WAVE_BYTES // max(1, trees.bits(self.start) // 8, feed.client_bytes)
         round = programs.round
         slots = min(round.slots, max(round.chunk, ceil(UNEVEN * programs.sampling.capacity / self.layout.devices)))
         self._wave = slots if most >= slots else max(1, most // round.chunk) * round.chunk
@@ -150,7 +157,8 @@ class Streamed:
             self._rows.put(clients[mine], jax.tree.map(lambda leaf, mine=mine: leaf[mine], block))
             done += len(clients)
         left = state.clients[done:]
-        self._rows.put(left[self.layout.owned(left)], self.start)  # of a method without states there are no blocks
+        kept = self._parts.without(self.start)
+        self._rows.put(left[self.layout.owned(left)], kept)  # of a method without states there are no blocks
 
     def everybodys(self, values: np.ndarray) -> np.ndarray:
         """(devices, slots), of which each process knows its own."""
@@ -231,13 +239,15 @@ class Streamed:
         return self._read(clients)
 
     def _read(self, clients: np.ndarray) -> State:
-        return jax.tree.map(self.programs.placed, self._rows.take(self.layout.own(clients).reshape(-1)))
+        mine = self.layout.own(clients).reshape(-1)
+        return jax.tree.map(self.programs.placed, self._parts.joined(self._rows.take(mine), mine))
 
     def write_back(self, clients: np.ndarray, chosen: np.ndarray, states: State) -> None:
         """Write the states of the chosen ones of these clients back."""
         places = np.flatnonzero(self.layout.own(chosen))
         once, first = np.unique(self.layout.own(clients).reshape(-1)[places], return_index=True)
-        self._rows.put(once, jax.tree.map(lambda leaf: self.layout.local(leaf)[places[first]], states))
+        kept = self._parts.without(states)
+        self._rows.put(once, jax.tree.map(lambda leaf: self.layout.local(leaf)[places[first]], kept))
 
     def place(self, values: np.ndarray) -> jax.Array:
         """(devices, slots) on the devices."""
