@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 import jax
 import numpy as np
 
-from polyfed.algorithms.contract import Server, State
+from polyfed.algorithms.contract import Pending, Server, State
 from polyfed.core import trees
 from polyfed.core.errors import PolyfedError
 from polyfed.core.machine import memory_bytes
@@ -86,6 +86,9 @@ class Streamed:
         self.shares = np.zeros(self.layout.population)  # the system gives memory where it is written
         self.start = jax.tree.map(np.asarray, start)
         self._rows = ClientRows(self.layout.population, parts.without(self.start), folder)
+        self._folder = folder
+        self._within: ClientRows | None = None
+        """what `absorb` needs of the round under way, of the clients that have done their work"""
         self._cohorts: dict[int, tuple[np.ndarray, np.ndarray]] = {}
         most = WAVE_BYTES // max(1, trees.bits(self.start) // 8, feed.client_bytes)
         round = programs.round
@@ -244,10 +247,36 @@ class Streamed:
 
     def write_back(self, clients: np.ndarray, chosen: np.ndarray, states: State) -> None:
         """Write the states of the chosen ones of these clients back."""
+        self._write(self._rows, clients, chosen, self._parts.without(states))
+
+    def _write(self, rows: ClientRows, clients: np.ndarray, chosen: np.ndarray, values: Tree) -> None:
         places = np.flatnonzero(self.layout.own(chosen))
         once, first = np.unique(self.layout.own(clients).reshape(-1)[places], return_index=True)
-        kept = self._parts.without(states)
-        self._rows.put(once, jax.tree.map(lambda leaf: self.layout.local(leaf)[places[first]], kept))
+        rows.put(once, jax.tree.map(lambda leaf: self.layout.local(leaf)[places[first]], values))
+
+    def set_aside(self, clients: np.ndarray, chosen: np.ndarray, new: State) -> None:
+        """Write back the chosen ones' new states, and set aside what `absorb` needs beside them."""
+        if isinstance(new, Pending):
+            if self._within is None:
+                like = jax.tree.map(lambda leaf: np.zeros(leaf.shape[1:], leaf.dtype), new.within)
+                self._within = ClientRows(self.layout.population, like, self._folder)
+            self._write(self._within, clients, chosen, new.within)
+            new = new.state
+        self.write_back(clients, chosen, new)
+
+    def held(self, clients: np.ndarray, taken: np.ndarray, fed: Fed) -> State:
+        """These clients' states on the devices, with what was set aside of them."""
+        states = self.states_of(clients, taken, fed)
+        if self._within is None:
+            return states
+        return Pending(
+            states, jax.tree.map(self.programs.placed, self._within.take(self.layout.own(clients).reshape(-1)))
+        )
+
+    def forget_round(self) -> None:
+        """The round is over: nothing is set aside any more."""
+        if self._within is not None:
+            self._within.clear()
 
     def place(self, values: np.ndarray) -> jax.Array:
         """(devices, slots) on the devices."""
@@ -314,7 +343,7 @@ class WaveRound:
         sums = self.programs.no_uploads(states.server, states.start)
 
         def write_back(wave: slice, new: State, slots: Slots) -> None:
-            states.write_back(clients[:, wave], taken[:, wave], new)
+            states.set_aside(clients[:, wave], taken[:, wave], new)
             for values, part in zip((good, silent, bits, emphasis), slots, strict=True):
                 mine = self.layout.own(values)[:, wave]
                 mine[:] = self.layout.local(part).reshape(mine.shape)
@@ -347,10 +376,11 @@ class WaveRound:
             if rows is None or len(waves) > 1:
                 rows = states.feed.of(self.layout.own(clients[:, wave]))
                 states.begin(next(self._upcoming), clients[:, wave])
-            lent = states.states_of(clients[:, wave], taken[:, wave], rows)
+            lent = states.held(clients[:, wave], taken[:, wave], rows)
             good = states.place(worked.good[:, wave])
             new = self.programs.absorb(states.server, self.number, rows.clients, good, lent, rows.data)
             states.write_back(clients[:, wave], worked.good[:, wave], new)
+        states.forget_round()
         sent = taken & ~worked.silent
         return updated._replace(catching_up=states.catching_up(self.number, clients[sent]))
 
