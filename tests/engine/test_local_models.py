@@ -122,8 +122,9 @@ def test_a_run_with_the_bank_is_the_run_without(problem, tmp_path: Path, name: s
     """Of the bank's own seed; stopped in between, with a checkpoint that does not hold the models again."""
     options: dict[str, Any] = {"rounds": 4, "eval_every": 2, "participation": 3, "dtype": "float64", "store": store}
     alone = pf.simulate(problem, METHODS[name], **options)
-    shared = options | {"local_models": tmp_path / "banks", "checkpoint": tmp_path / "run"}
-    pf.simulate(problem, METHODS[name], **shared | {"rounds": 2})
+    shared: dict[str, Any] = options | {"local_models": tmp_path / "banks", "checkpoint": tmp_path / "run"}
+    short: dict[str, Any] = shared | {"rounds": 2}
+    pf.simulate(problem, METHODS[name], **short)
     found = pf.simulate(problem, METHODS[name], **shared, resume=tmp_path / "run")
     for a, b in zip(_end(found), _end(alone), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12)
@@ -231,6 +232,7 @@ def test_a_bank_of_something_else_is_refused_by_name(problem, tmp_path: Path, ch
 def test_a_method_takes_its_settings_from_the_bank_it_is_given(problem, tmp_path: Path) -> None:
     bank = pf.local_models(problem, tmp_path, **BANK)
     result = pf.simulate(problem, A.FLIX(alpha=0.4, lr=0.1, batch=4), rounds=2, local_models=bank)
+    assert isinstance(result.algorithm, A.FLIX)
     assert result.algorithm.local_training == bank.training
     expected = pf.simulate(problem, METHODS["flix"], rounds=2)
     np.testing.assert_allclose(result.global_params["w"], expected.global_params["w"], rtol=1e-6)
