@@ -14,11 +14,13 @@ if TYPE_CHECKING:
     from polyfed.core.schedules import Decay, Inverse, InverseStep
     from polyfed.data.federation import Federation
     from polyfed.data.population import Population
+    from polyfed.engine.local_models import local_models
     from polyfed.engine.measure import FineTune
     from polyfed.engine.participation import Bernoulli
     from polyfed.engine.privacy.mechanism import Privacy
     from polyfed.engine.result import Result
     from polyfed.engine.simulate import simulate
+    from polyfed.engine.states.bank import LocalModelBank
     from polyfed.problem import metrics
     from polyfed.problem.problem import Problem
     from polyfed.studies.compare_results import gains
@@ -36,6 +38,7 @@ __all__ = [
     "FineTune",
     "Inverse",
     "InverseStep",
+    "LocalModelBank",
     "Newcomers",
     "PolyfedError",
     "Population",
@@ -47,6 +50,7 @@ __all__ = [
     "consensus",
     "data",
     "gains",
+    "local_models",
     "metrics",
     "models",
     "personalize",
@@ -62,6 +66,7 @@ _HOMES = {
     "FineTune": "engine.measure",
     "Inverse": "core.schedules",
     "InverseStep": "core.schedules",
+    "LocalModelBank": "engine.states.bank",
     "Newcomers": "studies.newcomers.personalize",
     "PolyfedError": "core.errors",
     "Population": "data.population",
@@ -71,6 +76,7 @@ _HOMES = {
     "Tuning": "studies.tuning.outcome",
     "consensus": "studies.consensus",
     "gains": "studies.compare_results",
+    "local_models": "engine.local_models",
     "personalize": "studies.newcomers.personalize",
     "simulate": "engine.simulate",
     "tune": "studies.tuning.search",

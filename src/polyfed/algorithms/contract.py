@@ -18,7 +18,7 @@ import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar, dataclass_transform
+from typing import Any, ClassVar, NamedTuple, TypeVar, dataclass_transform
 
 import jax
 
@@ -34,6 +34,16 @@ Server = Any
 """The server's state: a pytree whose field `params`, if it has one, is the global model."""
 State = Any
 """A client's state: a pytree, or None. It is kept while the client is absent."""
+
+
+class Pending(NamedTuple):
+    """What `local` gives in place of a state where `absorb` needs more of the round than is kept.
+
+    `absorb` gets it instead of the state, and gives the state that is kept. It lives until the round is over.
+    """
+
+    state: State
+    within: Tree
 
 
 @dataclass(frozen=True)
@@ -109,7 +119,7 @@ class Algorithm(ABC):
 
     @abstractmethod
     def local(self, broadcast: Tree, state: State, f: Objective, key: jax.Array, /) -> tuple[Upload, State]:
-        """A participant's work in a round."""
+        """A participant's work in a round; its new state, or a `Pending` one."""
 
     @abstractmethod
     def update(self, server: Server, total: Total, /) -> Server:

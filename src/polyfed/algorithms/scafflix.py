@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from polyfed.algorithms.contract import Total, Upload, algorithm
+from polyfed.algorithms.contract import Pending, Total, Upload, algorithm
 from polyfed.algorithms.shared import mixture
 from polyfed.algorithms.shared.mixture import Mixture, MixtureMethod
 from polyfed.algorithms.shared.per_client import is_vector
@@ -21,11 +21,10 @@ from polyfed.problem.problem import Problem
 
 
 class ScafflixState(NamedTuple):
-    """The client's mixture, its control variate h_i, and the iterate that it sent last."""
+    """The client's mixture, and its control variate h_i."""
 
     mixture: Mixture
     control: Tree
-    sent: Tree
 
 
 @algorithm("scafflix")
@@ -52,7 +51,7 @@ class Scafflix(SkippingMethod, MixtureMethod):
         return Begun.start(params)
 
     def init_client(self, params: Tree) -> ScafflixState:
-        return ScafflixState(mixture.blank(params), trees.zeros_like(params), params)
+        return ScafflixState(mixture.blank(params), trees.zeros_like(params))
 
     def prepare(self, state: ScafflixState, f: Objective, key: jax.Array) -> ScafflixState:
         return state._replace(mixture=mixture.prepared(self, state.mixture, f, key))  # line 3
@@ -60,7 +59,7 @@ class Scafflix(SkippingMethod, MixtureMethod):
     def broadcast(self, server: Begun) -> Tree:
         return server if self.control == "gradient" else server.params
 
-    def local(self, sent: Tree, state: ScafflixState, f: Objective, key: jax.Array) -> tuple[Upload, ScafflixState]:
+    def local(self, sent: Tree, state: ScafflixState, f: Objective, key: jax.Array) -> tuple[Upload, Pending]:
         x = sent.params if self.control == "gradient" else sent
         alpha, gamma = state.mixture.alpha, f.own(self.lr)
         stride = jnp.where(alpha > 0, gamma / jnp.where(alpha > 0, alpha, 1.0), 0.0)
@@ -75,18 +74,19 @@ class Scafflix(SkippingMethod, MixtureMethod):
         y, _ = f.train(step, x, key, self.one_batch, count=count)
         shared = not (is_vector(self.lr) or is_vector(self.alpha))
         weight = 1.0 if shared else alpha**2 / gamma  # line 11
-        return Upload(trees.subtract(y, x), weight, steps=count, silent=alpha == 0), state._replace(sent=y)
+        return Upload(trees.subtract(y, x), weight, steps=count, silent=alpha == 0), Pending(state, y)
 
     def update(self, server: Begun, total: Total) -> Begun:
         weighed = total.weight > 0  # nobody weighs anything where every alpha is 0
         mean = trees.where(weighed, total.mean, trees.zeros_like(server.params))
         return Begun(trees.add(server.params, mean), server.rounds + weighed.astype(jnp.int32))
 
-    def absorb(self, state: ScafflixState, sent: Tree, f: Objective) -> ScafflixState:
+    def absorb(self, pending: Pending, sent: Tree, f: Objective) -> ScafflixState:
+        state, y = pending
         alpha, gamma, x, p = state.mixture.alpha, f.own(self.lr), sent, self.probability
         if self.control == "gradient":  # line 13 with p = 1 makes h_i the gradient of the one step, projected
             x, p = sent.params, jnp.where(sent.rounds == 1, 1.0, p)
-        change = trees.scale(p * alpha / gamma, trees.subtract(x, state.sent))
+        change = trees.scale(p * alpha / gamma, trees.subtract(x, y))
         return state._replace(control=trees.add(state.control, change))  # line 13
 
     def personal(self, server: Begun, state: ScafflixState) -> Tree:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import jax
 
-from polyfed.algorithms.contract import Total, Upload, algorithm
+from polyfed.algorithms.contract import Pending, Total, Upload, algorithm
 from polyfed.algorithms.shared.per_client import is_vector
 from polyfed.algorithms.shared.server import GlobalModel, SendsModel
 from polyfed.algorithms.shared.skipping import SkippingMethod
@@ -17,10 +17,9 @@ from polyfed.problem.problem import Problem
 
 
 class ScaffnewState(NamedTuple):
-    """The control variate h_i, and the iterate that the client sent last."""
+    """The control variate h_i."""
 
     control: Tree
-    sent: Tree
 
 
 @algorithm("scaffnew")
@@ -37,9 +36,9 @@ class Scaffnew(SkippingMethod, SendsModel):
         return dataclasses.replace(self, **self.skipping(problem)._asdict())
 
     def init_client(self, params: Tree) -> ScaffnewState:
-        return ScaffnewState(zeros_like(params), params)
+        return ScaffnewState(zeros_like(params))
 
-    def local(self, x: Tree, state: ScaffnewState, f: Objective, key: jax.Array) -> tuple[Upload, ScaffnewState]:
+    def local(self, x: Tree, state: ScaffnewState, f: Objective, key: jax.Array) -> tuple[Upload, Pending]:
         gamma = f.own(self.lr)
 
         def step(y: Tree, batch: Batch | None) -> Tree:
@@ -47,13 +46,14 @@ class Scaffnew(SkippingMethod, SendsModel):
 
         y, steps = f.train(step, x, key, self.one_batch, count=self.steps_until_coin(f))
         weight = 1.0 / gamma if is_vector(self.lr) else 1.0  # line 9
-        return Upload(subtract(y, x), weight, steps=steps), state._replace(sent=y)
+        return Upload(subtract(y, x), weight, steps=steps), Pending(state, y)
 
     def update(self, server: GlobalModel, total: Total) -> GlobalModel:
         return GlobalModel(add(server.params, total.mean))  # line 9: weights 1 / gamma_i
 
-    def absorb(self, state: ScaffnewState, x: Tree, f: Objective) -> ScaffnewState:
-        change = scale(self.probability / f.own(self.lr), subtract(x, state.sent))
+    def absorb(self, pending: Pending, x: Tree, f: Objective) -> ScaffnewState:
+        state, y = pending
+        change = scale(self.probability / f.own(self.lr), subtract(x, y))
         return state._replace(control=add(state.control, change))  # line 11
 
     def personal(self, server: GlobalModel, state: ScaffnewState) -> Tree:

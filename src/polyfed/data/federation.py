@@ -150,10 +150,10 @@ class Federation:
         mapped = [] if labels in (None, "-1 -> -1, 1 -> +1") else [f"labels {labels}"]
         return mapped + ([] if note is None else [str(note)])
 
-    def digest(self) -> str:
-        """A digest of all the data: names, rows, splits."""
+    def digest(self, parts: Sequence[str] = PARTS) -> str:
+        """A digest of the data: names, rows and splits; of all splits, or of these."""
         digest = hashlib.blake2b("\0".join(self.clients).encode(), digest_size=16)
-        for part in PARTS:
+        for part in parts:
             split = self.split(part)
             for array in (split.offsets, split.x, split.y):
                 digest.update(np.ascontiguousarray(array).data)

@@ -247,18 +247,22 @@ class Population:
             "take some into memory: population.select(range(100)).summary()"
         )
 
-    def digest(self) -> str:
-        """A digest of the names, of all sizes, and of the rows of a few clients from the first to the last."""
+    def digest(self, parts: Sequence[str] = PARTS) -> str:
+        """A digest of the names, of all sizes, and of the rows of a few clients from the first to the last.
+
+        Of all splits, or of these.
+        """
         named = f"{len(self)} numbered" if self._places is None else "\0".join(self.clients)
         digest = hashlib.blake2b(named.encode(), digest_size=16)
         digest.update(
             json.dumps([self.classes, self.label_names, *map(str, (self.like.x.dtype, self.like.y.dtype))]).encode()
         )
-        for part in PARTS:
+        for part in parts:
             digest.update(np.ascontiguousarray(self.split(part).sizes, np.int64).data)
         for client in np.unique(np.linspace(0, len(self) - 1, DIGESTED).astype(int)):
-            for pair in self.read(client).values():
-                for array in pair:
+            rows = self.read(client)
+            for part in parts:
+                for array in rows[part]:
                     digest.update(np.ascontiguousarray(array).data)
         return digest.hexdigest()
 

@@ -68,7 +68,7 @@ def distance_of(simulation: Simulation) -> Distance | None:
     elif method.plm_epochs is not None:
         return None
     else:
-        reference = problem.reference(problem.mixing_weights(method.alpha), method.plm_tolerance)
+        reference = problem.reference(problem.mixing_weights(method.alpha), method.local_training.exactness)
     if reference is None:
         return None
     known, key = problem.traced, ("distance", id(reference))  # the problem keeps the reference: its id stays its own

@@ -24,7 +24,6 @@ def run_identity(
 ) -> dict[str, Any]:
     """What a run is, in words: two runs with the same identity give the same numbers."""
     hyper = {name: plain_value(value) for name, value in vars(algorithm).items()}
-    start = init if init is None or isinstance(init, str) else _digest(*jax.tree.leaves(init))
     return {
         "algorithm": algorithm.name,
         **{f"algorithm.{name}": value for name, value in hyper.items()},
@@ -35,9 +34,14 @@ def run_identity(
         **({} if problem.class_weight is None else {"class_weight": problem.class_weight.tolist()}),
         "participation": plain_value(participation),
         "seed": seed,
-        "init": start,
+        "init": start_identity(init),
         "dtype": dtype if compute in (None, dtype) else f"{dtype}, computed in {compute}",
     }
+
+
+def start_identity(init: Init) -> str | None:
+    """Where a run starts: the word, or a digest of the parameters."""
+    return init if init is None or isinstance(init, str) else _digest(*jax.tree.leaves(init))
 
 
 def plain_value(value: Any) -> Any:

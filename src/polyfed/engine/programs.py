@@ -13,8 +13,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from polyfed.algorithms.contract import Algorithm, Server, State
+from polyfed.algorithms.contract import Algorithm, Pending, Server, State
 from polyfed.algorithms.shared.local_work import work_of
+from polyfed.algorithms.shared.mixture import MixtureMethod
 from polyfed.core import trees
 from polyfed.core.precision import Narrow
 from polyfed.core.trees import Tree
@@ -63,6 +64,8 @@ class Programs:
     splits: dict[str, Shard]
     compute: Narrow = None
     privacy: Privacy | None = None
+    given_models: bool = False
+    """Whether pure local models are in the states before clients prepare."""
     compile_seconds: float = 0.0
     steps: np.ndarray | None = None
     """What `typical_steps` gives, where clients take unequal numbers of them; and `fixed_cost`."""
@@ -138,10 +141,14 @@ class Programs:
 
         return self.compiled(("lent", self.round), mine, (BY_CLIENT, SAME), BY_CLIENT, arguments)(*arguments)
 
+    def preparing(self, method: Algorithm) -> Algorithm:
+        """The method as clients prepare by it."""
+        return method.with_given_models() if self.given_models and isinstance(method, MixtureMethod) else method
+
     def prepare(self, clients: jax.Array, states: State, data: Data | None = None) -> State:
         """What these clients do alone before the first round; `data`: theirs, where it is not everybody's."""
         data = self.data if data is None else data
-        arguments = (self.placed_method, clients, states, data)
+        arguments = (self.preparing(self.placed_method), clients, states, data)
         specs = (SAME, BY_CLIENT, BY_CLIENT, laid_out(data))
         return self.compiled(("prepare", self.round.exact), self.round.prepare, specs, BY_CLIENT, arguments)(*arguments)
 
@@ -260,12 +267,18 @@ class Programs:
         states: State,
         data: Data | None = None,
     ) -> State:
-        """Hand the new server's broadcast to some clients; `states` are used up."""
+        """Hand the new server's broadcast to some clients; `states`, which may be `Pending`, are used up."""
+
+        def hand(method: Algorithm, server: Server, data: Data, *given: Any) -> State:
+            number, clients, good, kept, within = given
+            held = kept if within is None else Pending(kept, within)
+            return self.round.absorb(method, server, data, number, clients, good, held)
+
         data = self.data if data is None else data
-        arguments = (self.placed_method, server, data, np.int32(number), clients, good, states)
-        specs = (SAME, SAME, laid_out(data), SAME, BY_CLIENT, BY_CLIENT, BY_CLIENT)
-        name = ("absorb", self.round)
-        return self.compiled(name, self.round.absorb, specs, BY_CLIENT, arguments, donate=(6,))(*arguments)
+        held = (states.state, states.within) if isinstance(states, Pending) else (states, None)
+        arguments = (self.placed_method, server, data, np.int32(number), clients, good, *held)
+        specs = (SAME, SAME, laid_out(data), SAME, BY_CLIENT, BY_CLIENT, BY_CLIENT, BY_CLIENT)
+        return self.compiled(("absorb", self.round), hand, specs, BY_CLIENT, arguments, donate=(6,))(*arguments)
 
     def everywhere(self, tree: Any) -> Any:
         """A copy on every device. The copy matters: compiled rounds write over the arrays that they are given."""

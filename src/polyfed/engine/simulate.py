@@ -15,6 +15,7 @@ from polyfed.data.cautions import cautions, refuse_one_class
 from polyfed.engine import hosts
 from polyfed.engine.checkpoint import checkpoint as checkpoints
 from polyfed.engine.identity import plain_value, run_identity
+from polyfed.engine.local_models import LocalModels, MakingProgress
 from polyfed.engine.loop import Loop, PlannedRun, RunUnderWay, SweepProgress, interruptible
 from polyfed.engine.measure import FineTune
 from polyfed.engine.privacy.mechanism import Privacy
@@ -52,6 +53,7 @@ def simulate(
     finetune: FineTune | None = None,
     adapt_on_test: bool = False,
     privacy: Privacy | None = None,
+    local_models: LocalModels = None,
     progress: RoundProgress | None = None,
 ) -> Result:
     """Train `algorithm` on `problem` for some rounds, every client in this process, or spread over all of them.
@@ -69,6 +71,8 @@ def simulate(
     `privacy`: clip every upload and add noise to their sum; the history then has the epsilon that was spent.
     `store`: where clients' states are kept between rounds: "device", "host" (memory) or "disk" (a file in the
     checkpoint's folder, or among temporary files); by default the first that has room.
+    `local_models`: a bank of pure local models (`polyfed.local_models`), or the folder that banks are kept in: a method
+    that mixes them in reads those that fit it there, and makes what is missing. It then starts where they started.
     `eval_clients`: evaluate so many clients only, the same sample for any seed (`Simulation.evaluated`), where
     all would take too long; every figure is then one of that sample. Training does not change.
     `devices`, `chunk`, `store`: no result changes by them beyond rounding.
@@ -101,6 +105,7 @@ def simulate(
         eval_clients=eval_clients,
         adapt_on_test=adapt_on_test,
         privacy=privacy,
+        local_models=local_models,
         progress=None if progress is None else lambda _, simulation, row: progress(simulation, row),
     )
     return result
@@ -122,6 +127,8 @@ def simulate_all(
     eval_clients: int | None = None,
     adapt_on_test: bool = False,
     privacy: Privacy | None = None,
+    local_models: LocalModels = None,
+    making: MakingProgress | None = None,
     progress: SweepProgress | None = None,
     finished: Callable[[int, Result], None] | None = None,
     keep_finished: bool = True,
@@ -130,6 +137,7 @@ def simulate_all(
 
     Runs of one shape (they differ in seeds, real-valued hyper-parameters and rows alone) are one program, a `Sweep`;
     others are run one after another. Ctrl-C ends all of them; those that had not begun are at round 0.
+    `making` is told how far local models are that have to be made first.
     `finished` is called with the place and the result of every run that came to its end, as soon as it did.
     `keep_finished`: write the last checkpoint of such a run, too, and not only of one that is interrupted.
     """
@@ -154,6 +162,8 @@ def simulate_all(
             store=store,
             eval_clients=eval_clients,
             privacy=privacy,
+            local_models=local_models,
+            making=making,
             folder=plan.checkpoint,
         )
         identity: dict[str, Any] = {}
@@ -161,7 +171,8 @@ def simulate_all(
             identity = run_identity(
                 plan.problem, simulation.method, participation, plan.seed, init, dtype, simulation.compute
             )
-            extra = {"adapt_on_test": adapt_on_test or None, "eval_clients": eval_clients}
+            extra: dict[str, Any] = {"adapt_on_test": adapt_on_test or None, "eval_clients": eval_clients}
+            extra["local_models"] = None if simulation.bank is None else simulation.bank.digest
             extra["privacy"] = None if privacy is None else plain_value(privacy)
             identity |= {name: value for name, value in extra.items() if value is not None}
         every = {"rounds": rounds, "eval_every": eval_every, "checkpoint_every": checkpoint_every}
@@ -237,7 +248,7 @@ def _resumed(simulation: Simulation, folder: Path, identity: dict[str, Any]) -> 
     path = checkpoints.latest(folder)
     if path is None:
         raise PolyfedError(f"{folder}: no checkpoint here to resume from")
-    state, meta = checkpoints.load(path, simulation.server, simulation.start)
+    state, meta = checkpoints.load(path, simulation.server, simulation.kept_start)
     checkpoints.refuse_other(path, meta["identity"], identity)
     counters = {name: int(meta["counters"][name]) for name in COUNTERS}
     simulation.restore(state, counters, float(meta["seconds"]))

@@ -14,6 +14,7 @@ import numpy as np
 
 from polyfed.algorithms.contract import Algorithm, Server, State, global_model
 from polyfed.algorithms.shared.local_work import work_of
+from polyfed.algorithms.shared.mixture import MixtureMethod
 from polyfed.algorithms.shared.trust import decided
 from polyfed.core import randomness, trees
 from polyfed.core.errors import PolyfedError
@@ -22,19 +23,21 @@ from polyfed.core.trees import Tree
 from polyfed.data import Population
 from polyfed.engine import hosts
 from polyfed.engine.checkpoint.checkpoint import Snapshot
-from polyfed.engine.devices.layout import SAME, layout
+from polyfed.engine.devices.layout import layout
+from polyfed.engine.local_models import LocalModels, MakingProgress, bank_of
 from polyfed.engine.measure import FineTune, deployed, deploys_arrays_of, deploys_shared, refined, same_arrays
 from polyfed.engine.participation import sampling
-from polyfed.engine.placement import resident
 from polyfed.engine.privacy import mechanism as private
 from polyfed.engine.privacy.accounting import Accountant
 from polyfed.engine.privacy.mechanism import Privacy
 from polyfed.engine.programs import Programs, shapes_of
 from polyfed.engine.round.records import Data, wire_bits
 from polyfed.engine.scores import ScoredClients, scored_clients
-from polyfed.engine.states.feed import Feed, single_client
+from polyfed.engine.states.bank import LocalModelBank
+from polyfed.engine.states.feed import Feed, data_on, single_client
 from polyfed.engine.states.in_waves import Store, Streamed, choose
 from polyfed.engine.states.on_devices import Counts, Residence, Resident
+from polyfed.engine.states.shared_parts import SharedParts
 from polyfed.problem.problem import DType, Init, Problem, precision
 
 Metrics = dict[str, dict[str, dict[str, np.ndarray]]]
@@ -82,10 +85,17 @@ class Simulation:
         folder: Path | None = None,
         eval_clients: int | None = None,
         privacy: Privacy | None = None,
+        local_models: LocalModels = None,
+        making: MakingProgress | None = None,
     ) -> None:
-        """`compute`, `store`, `eval_clients`, `privacy`: see `simulate`; `folder`: where states that are on disk go."""
+        """`compute`, `store`, `eval_clients`, `privacy`, `local_models`: see `simulate`.
+
+        `folder`: where states that are on disk go; `making`: told how far local models are that have to be made.
+        """
         if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**32:
             raise PolyfedError(f"seed must be a whole number from 0 to 2^32 - 1, found {seed!r}")
+        if isinstance(local_models, LocalModelBank) and isinstance(method, MixtureMethod):
+            method = local_models.filled_in(method)
         method.check()
         if privacy is not None:
             privacy.check()
@@ -103,6 +113,8 @@ class Simulation:
         self.dtype: DType = dtype
         narrow = narrow_type(compute, dtype)
         self.compute: Compute = narrow or dtype
+        where: dict[str, Any] = {"devices": devices, "chunk": chunk}
+        self.bank = bank_of(problem, method, local_models, init=init, dtype=dtype, progress=making, **where)
         self.privacy = privacy
         self.accountant = None if privacy is None else Accountant(privacy, self.sampling)
         self.layout = layout(len(problem), devices)
@@ -113,28 +125,28 @@ class Simulation:
             self.evaluated = evaluated_clients(len(problem), eval_clients)
             traced = as_traced(method)
             whole = self.sampling.full and work_of(method).size == "full"
-            params = _start(problem, init, seed)
+            params = _start(problem, init, seed) if self.bank is None else self.bank.start
             self.start = start = jax.tree.map(np.asarray, traced.init_client(params))
             self.on_demand = isinstance(problem.federation, Population)
             state_bytes = len(problem) * trees.bits(start) // 8
             self.store = hosts.agreed(lambda: choose(store, state_bytes, self.layout, self.on_demand))
             in_blocks = whole and self.store == "device"
-            if self.on_demand:
-                found = single_client(problem, 0, seed)  # which has the shapes of all
-                data, splits = jax.tree.map(lambda leaf: self.layout.placed(np.asarray(leaf), SAME), found)
-            else:
-                data, splits = resident(problem, self.layout, seed, in_blocks)
+            data, splits = data_on(problem, self.layout, seed, in_blocks)
             self.programs = Programs(problem, traced, self.layout, self.sampling, chunk, data, splits, narrow, privacy)
+            self.programs.given_models = self.bank is not None
+            parts = SharedParts(self.bank)
+            self.kept_start = parts.without(start)
+            """what is kept of a client's state at the start"""
             self.parameters = trees.count(params)
             server = traced.init_server(params)
             self._residence: Residence
             if self.store == "device":
-                self._residence = Resident(self.programs, server, start)
+                self._residence = Resident(self.programs, server, start, parts)
             else:
                 place = None
                 if self.store == "disk":
                     place = folder if folder and hosts.is_first() else Path(tempfile.gettempdir())
-                self._residence = Streamed(self.programs, server, start, Feed(self.programs, dtype), place)
+                self._residence = Streamed(self.programs, server, start, Feed(self.programs, dtype), parts, place)
             self.facts = self._facts()
 
     def prepare(self) -> None:

@@ -74,7 +74,8 @@ class Sweep:
         if self.first.programs.method.prepare is None:
             return
         with precision(self._dtype):
-            arguments = (self._method, self.first.programs.everyone, self._carry.clients, self._data)
+            programs = self.first.programs
+            arguments = (programs.preparing(self._method), programs.everyone, self._carry.clients, self._data)
             axes, specs = (0, None, 0, self._data_axes), (P(), P(AXIS), BY_CLIENT, P())
             name = ("prepare", self.round.exact)
             states = self._run(name, self.round.prepare, axes, specs, BY_CLIENT, arguments)
@@ -260,6 +261,7 @@ def _facts(simulation: Simulation) -> dict[str, Hashable]:
     weights = None if problem.class_weight is None else tuple(problem.class_weight.tolist())
     return {
         "method": shapes_of(simulation.programs.method),
+        "local models": simulation.bank is not None,
         "participation": simulation.sampling,
         "layout": simulation.layout,
         "dtype": simulation.dtype,

@@ -125,10 +125,12 @@ class Objective:
         key: jax.Array,
         batching: Batching,
         count: jax.Array | None = None,
+        earlier: jax.Array | None = None,
     ) -> tuple[Any, jax.Array]:
         """Run `carry = step(carry, batch)` over the client's batches; also return how many steps that took.
 
-        `count`, which may be drawn, takes the place of the batching's own number of steps.
+        `count`, which may be drawn, takes the place of the batching's own number of steps. `earlier`: the passes that
+        were done before with this key; these go on where one call for all of them would.
 
         The batch is None where a step takes all of the client's rows, which is what `value` and `grad` read it as.
         For a model that draws in training (dropout) a batch has a key, that of the step.
@@ -152,7 +154,8 @@ class Objective:
                 return Batch(first + draw, jnp.ones(size, jnp.result_type(float)))
             positions = (index % per_epoch) * size + jnp.arange(size)
             inside = positions < self.size
-            shuffle = jax.random.fold_in(key, index // per_epoch)
+            number = index // per_epoch
+            shuffle = jax.random.fold_in(key, number if earlier is None else earlier + number)
             unroll = 1 if ahead else randomness.UNROLL
             rows = randomness.shuffled(shuffle, self.size, jnp.where(inside, positions, 0), unroll=unroll)
             return Batch(first + rows, inside.astype(jnp.result_type(float)))
@@ -164,7 +167,8 @@ class Objective:
             batch = batch if batch is None else batch._replace(examples=near)
             if self.problem.model.train_apply is None:
                 return batch
-            own = jax.random.fold_in(jax.random.fold_in(key, MASKS), index)
+            number = index if earlier is None else earlier * per_epoch + index
+            own = jax.random.fold_in(jax.random.fold_in(key, MASKS), number)
             return (Batch(None, None) if batch is None else batch)._replace(key=own)
 
         carry = lax.optimization_barrier(carry)  # else XLA keeps every client's copy of what the caller still needs

@@ -95,15 +95,7 @@ class Config:
         """
         mixtures = [method.algorithm for method in self.methods if isinstance(method.algorithm, MixtureMethod)]
         if mixtures and len(mixtures) == len(self.methods):
-            first = mixtures[0]
-            return FLIX(
-                alpha=0.0,
-                lr=1.0,
-                plm_tolerance=first.plm_tolerance,
-                plm_epochs=first.plm_epochs,
-                plm_lr=first.plm_lr,
-                plm_batch=first.plm_batch,
-            )
+            return FLIX(alpha=0.0, lr=1.0).trained_as(mixtures[0].local_training)
         given = {key: value for key, value in self.shared.items() if key in _hyper_parameters(Local.name)}
         return algorithm_from({**given, "name": Local.name}, "algorithm", self.where)
 
@@ -192,6 +184,8 @@ def make_config(
     source = _data(merged["data"], where, folder)
     problem = check_problem(merged["problem"], where)
     run = run_settings(merged["run"], where)
+    if run.local_models is not None and folder is not None:
+        run = dataclasses.replace(run, local_models=str((folder / run.local_models).resolve()))
     shared = merged["algorithm"]
     entries = merged.get("compare", [])
     if not isinstance(entries, list) or not all(isinstance(entry, Mapping) for entry in entries):

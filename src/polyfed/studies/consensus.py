@@ -140,11 +140,12 @@ class RecordingObjective(Objective):
         key: jax.Array,
         batching: Batching,
         count: jax.Array | None = None,
+        earlier: jax.Array | None = None,
     ) -> tuple[Tree, jax.Array]:
         start = _copy(carry, self.like)
         known = start is not None and all(id(leaf) in self.given for leaf in jax.tree.leaves(start))
         if self.copies or not known:
-            return super().train(step, carry, key, batching, count)
+            return super().train(step, carry, key, batching, count, earlier)
         most = _most(self, batching, count)
         log = jax.tree.map(lambda leaf: jnp.full((most + 1, *leaf.shape), jnp.nan, leaf.dtype).at[0].set(leaf), start)
 
@@ -154,7 +155,7 @@ class RecordingObjective(Objective):
             now = _copy(inner, self.like)
             return inner, jax.tree.map(lambda row, leaf: row.at[k].set(leaf, mode="drop"), log, now), k + 1
 
-        (carry, log, _), steps = super().train(recorded, (carry, log, jnp.int32(1)), key, batching, count)
+        (carry, log, _), steps = super().train(recorded, (carry, log, jnp.int32(1)), key, batching, count, earlier)
         self.copies.append(log)
         return carry, steps
 

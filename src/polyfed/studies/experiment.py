@@ -22,6 +22,7 @@ from polyfed.core.machine import peak_memory_bytes
 from polyfed.engine import hosts
 from polyfed.engine.checkpoint import checkpoint as checkpoints
 from polyfed.engine.checkpoint.tensors import save_rows, save_tree
+from polyfed.engine.local_models import in_words
 from polyfed.engine.loop import PlannedRun, SweepProgress
 from polyfed.engine.participation import Bernoulli
 from polyfed.engine.result import Result
@@ -147,6 +148,7 @@ def _run_draws(
             eval_clients=settings.eval_clients,
             adapt_on_test=settings.adapt_on_test,
             privacy=config.privacy,
+            making=in_words(options.say),
         )
         if first:
             for writer in writers:
@@ -215,7 +217,7 @@ def _alone(config: Config, draws: list[Draw], options: Options) -> dict[Draw, Si
             options.progress("going alone", rounds, simulation, row)
 
     planned = [PlannedRun(problem_of(draw), method, draw.seed) for draw in draws]
-    results = _simulate(config, planned, rounds, on_progress, eval_every=rounds)
+    results = _simulate(config, planned, rounds, on_progress, eval_every=rounds, making=in_words(options.say))
     if any(result.interrupted for result in results):
         hosts.meet()
         raise KeyboardInterrupt

@@ -24,6 +24,7 @@ class EngineOptions(TypedDict):
     devices: int | None
     chunk: int | None
     store: Store
+    local_models: str | None
 
 
 class Draw(NamedTuple):
@@ -84,6 +85,8 @@ class RunSettings:
     """clients that a device runs side by side; by default the engine's choice"""
     store: Literal["auto", "device", "host", "disk"] = "auto"
     """where clients' states are kept: "device", "host" (memory), "disk", or "auto", the first that has room"""
+    local_models: str | None = None
+    """the folder of a bank: pure local models are made once, and shared by all runs; by default every run's own"""
 
     @property
     def draws(self) -> tuple[Draw, ...]:
@@ -103,6 +106,7 @@ class RunSettings:
             "devices": self.devices,
             "chunk": self.chunk,
             "store": self.store,
+            "local_models": self.local_models,
         }
 
 

@@ -6,22 +6,22 @@ The objective is (1/n) sum_i f_i(T_i(x)) with T_i(x) = alpha_i x + (1 - alpha_i)
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.flatten_util import ravel_pytree
 
 from polyfed import theory
 from polyfed.algorithms.contract import Algorithm
 from polyfed.algorithms.shared import checks, newcomer
+from polyfed.algorithms.shared.local_models import LocalTraining, pure_local_model
 from polyfed.algorithms.shared.local_work import Steps
 from polyfed.core.errors import PolyfedError
-from polyfed.core.trees import Tree, descend, mix, scale
-from polyfed.problem import newton
-from polyfed.problem.objective import Batch, Batching, Objective
+from polyfed.core.schedules import Schedule, at
+from polyfed.core.trees import Tree, mix, scale
+from polyfed.problem.objective import Batching, Objective
 from polyfed.problem.problem import Problem
 from polyfed.problem.reference import Constants
 
@@ -32,30 +32,49 @@ class MixtureMethod(Steps):
 
     alpha: float | str | list[float] = 0.5
     """alpha_i, the weight of the GLOBAL model: a number, one for each client, a column of the data or a rule"""
-    plm_tolerance: float = 1e-12
-    """the gradient norm to which the pure local models x_i* are computed (convex problems)"""
+    plm_tolerance: float | None = None
+    """the gradient norm at which the pure local models x_i* are left: 1e-12 by default, with epochs none"""
     plm_epochs: int | None = None
-    """compute x_i* by so many epochs of SGD instead; nets need it"""
-    plm_lr: float = 0.1
-    """the stepsize of those epochs"""
+    """compute x_i* by so many epochs of SGD at most, instead of Newton's method; nets need it"""
+    plm_lr: Schedule = 0.1
+    """the stepsize of those epochs: a number, or a schedule that counts epochs"""
     plm_batch: int | Literal["full"] = 20
     """the rows per step of those epochs"""
+    plm_patience: int | None = None
+    """stop after so many epochs without a lower validation loss, and take the model that had the lowest"""
     plm: bool = True
     """compute pure local models; switched off by itself where alpha = 1 for all"""
 
     def check_mixture(self) -> None:
         """The fields of every method on the FLIX objective."""
         check_alpha(self, self.alpha)
-        checks.number(self, "plm_tolerance", above=True)
-        if self.plm_epochs is not None:
-            checks.whole(self, "plm_epochs")
-        checks.number(self, "plm_lr", above=True)
+        if self.plm_tolerance is not None:
+            checks.number(self, "plm_tolerance", above=True)
+        for name in ("plm_epochs", "plm_patience"):
+            if vars(self)[name] is not None:
+                checks.whole(self, name)
+        if self.plm_patience is not None and self.plm_epochs is None:
+            raise PolyfedError(f"{self.name}: plm_patience counts epochs, and goes with plm_epochs")
+        checks.stepsize(self, "plm_lr")
         checks.batches(self)
         checks.batches(self, "plm_batch")
 
     def weights(self, problem: Problem) -> np.ndarray:
         """alpha_i of every client."""
         return problem.mixing_weights(self.alpha, f"{self.name}: alpha")
+
+    @property
+    def local_training(self) -> LocalTraining:
+        """How its pure local models are computed."""
+        return LocalTraining(self.plm_epochs, self.plm_lr, self.plm_batch, self.plm_tolerance, self.plm_patience)
+
+    def trained_as(self, training: LocalTraining) -> Self:
+        """The method whose pure local models are computed like this."""
+        return replace(self, **{f"plm_{name}": value for name, value in vars(training).items()})
+
+    def with_given_models(self) -> Self:
+        """The method, for who has put the pure local models into the clients' states."""
+        return replace(self, plm=False)
 
     def local_models(self, problem: Problem, alpha: np.ndarray) -> bool:
         """Whether pure local models are to be computed; a net's need epochs of SGD.
@@ -94,26 +113,12 @@ def blank(params: Tree) -> Mixture:
 
 
 def prepared(method: MixtureMethod, mixture: Mixture, f: Objective, key: jax.Array) -> Mixture:
-    """alpha_i and x_i*: to a gradient norm by Newton's method, or by epochs of SGD where `plm_epochs` says so."""
+    """alpha_i and, unless they are there already, x_i* and its gradient norm."""
     alpha = jnp.asarray(f.own(method.alpha))
     if not method.plm:
         return Mixture(alpha, mixture.own, mixture.grad_norm)
-    start, unravel = ravel_pytree(mixture.own)
-    if method.plm_epochs is None:
-        # From zero, wherever the run starts: where a client has no minimiser, all runs then stop at the same model.
-        minimum = newton.minimize(
-            lambda x: f.value(unravel(x)),
-            lambda x: ravel_pytree(f.grad(unravel(x)))[0],
-            jnp.zeros_like(start),
-            method.plm_tolerance,
-        )
-        return Mixture(alpha, unravel(minimum.x), minimum.grad_norm)
-
-    def step(x: Tree, batch: Batch | None) -> Tree:
-        return descend(x, method.plm_lr, f.grad(x, batch))
-
-    own, _ = f.train(step, mixture.own, key, Batching(method.plm_batch, 1, method.plm_epochs))
-    return Mixture(alpha, own, jnp.linalg.norm(ravel_pytree(f.grad(own))[0]))
+    model = pure_local_model(method.local_training, mixture.own, f, key)
+    return Mixture(alpha, model.params, model.grad_norm)
 
 
 def joined(method: MixtureMethod, x: Tree, f: Objective, key: jax.Array, work: Batching | None) -> Tree:
@@ -122,7 +127,8 @@ def joined(method: MixtureMethod, x: Tree, f: Objective, key: jax.Array, work: B
     Its pure local model is computed as everybody's, or by `work`. Where that is SGD, it starts at the global model x.
     """
     if work is not None and method.plm:
-        mine = Mixture(newcomer.typical(method.alpha), newcomer.fit(x, f, key, method.plm_lr, work), jnp.zeros(()))
+        lr = at(method.plm_lr, jnp.zeros((), jnp.int32))
+        mine = Mixture(newcomer.typical(method.alpha), newcomer.fit(x, f, key, lr, work), jnp.zeros(()))
     else:
         mine = prepared(method, blank(x), f, key)._replace(alpha=newcomer.typical(method.alpha))
     return deployed(x, mine)

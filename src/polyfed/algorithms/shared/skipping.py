@@ -102,7 +102,7 @@ class SkippingMethod(ControlVariates, Steps):
             return 1 / problem.constants.smoothness
         solution = None
         if self.accuracy is not None and isinstance(self, MixtureMethod):
-            solution = problem.solve(self.weights(problem), plm_tolerance=self.plm_tolerance)
+            solution = problem.solve(self.weights(problem), plm_tolerance=self.local_training.exactness)
         elif self.accuracy is not None:
             solution = problem.solve(1.0)
         A, C = problem.sampled_constants(self.batch, solution, replace=self.replace)

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from polyfed.algorithms.contract import Algorithm, Server, State
+from polyfed.algorithms.contract import Algorithm, Pending, Server, State
 from polyfed.core import trees
 from polyfed.core.precision import narrow_type
 from polyfed.core.trees import Tree
@@ -39,7 +39,7 @@ class LocalResult(NamedTuple):
     good: bool
     """whether all of it is finite"""
     state: State
-    """the state from now on, if the server counts the upload"""
+    """if the upload is good and the server counts it: the state from now on or, where `absorb` follows, before that"""
 
 
 class LocalWork:
@@ -70,6 +70,9 @@ class LocalWork:
             """like a server's state, in shape and type"""
             self.broadcast = _zeros(jax.eval_shape(self.method.broadcast, server))
             """like what a server sends, in shape and type"""
+            inputs = (self.method, self.programs.data, self.broadcast, self.start, jnp.int32(0))
+            self.pending = _zeros(jax.eval_shape(self._local_round, *inputs)[3])
+            """like the state after local work, in shape and type"""
         self._local, self._absorbed, self._personal = map(jax.jit, (self._local_round, self._absorb, self._deploy))
 
     def prepared(self) -> State:
@@ -112,15 +115,14 @@ class LocalWork:
     ) -> tuple[Contribution, Tree, jax.Array, State]:
         upload, new = self.programs.round.one_client(method, broadcast, data, number, jnp.int32(ONLY), state)
         sent = contribution(upload)
-        good = trees.finite((sent.values, sent.weight, new))
-        return sent, upload.sealed, good, trees.where(good, new, state)
+        return sent, upload.sealed, trees.finite((sent.values, sent.weight, new)), new
 
     def _prepare(self, method: Algorithm, data: Data, state: State) -> State:
         return self.programs.round.prepared(method, data, jnp.int32(ONLY), state)
 
     def _absorb(self, method: Algorithm, data: Data, broadcast: Tree, state: State, number: jax.Array) -> State:
         new = self.programs.round.absorbed(method, broadcast, data, number, jnp.int32(ONLY), state)
-        return trees.where(trees.finite(new), new, state)
+        return trees.where(trees.finite(new), new, state.state if isinstance(state, Pending) else state)
 
     def _deploy(self, method: Algorithm, data: Data, server: Server, state: State) -> Tree:
         return deployed(self.programs.round, method, server, state, jnp.int32(ONLY), data)

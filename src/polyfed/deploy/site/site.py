@@ -116,7 +116,7 @@ class Site:
             return self._last[1]
         work = self._working(terms)
         broadcast = wire.as_tree(arrays["broadcast"], work.broadcast, "broadcast")
-        file = StateFile(self.folder / "state", terms.run, work.start)
+        file = StateFile(self.folder / "state", terms.run, work.start, work.pending)
         saved = self._settled(work, file, values, arrays, broadcast)
         done = work.local(broadcast, saved.state, number)
         reply = self._reply(run=terms.run, round=number, fingerprint=terms.fingerprint, good=done.good)
@@ -140,7 +140,7 @@ class Site:
         """The end of a run: the last counted round is settled, and the site has its model."""
         terms = self._terms(values)
         work = self._working(terms)
-        file = StateFile(self.folder / "state", terms.run, work.start)
+        file = StateFile(self.folder / "state", terms.run, work.start, work.pending)
         saved = self._settled(work, file, values, arrays, None)
         server = wire.as_tree(arrays["server"], work.server, "server")
         model = work.personal(server, saved.state)

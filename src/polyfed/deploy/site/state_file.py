@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 
 from polyfed.algorithms.contract import State
 from polyfed.core.errors import PolyfedError
@@ -43,19 +43,21 @@ class SavedState:
 class StateFile:
     """`folder/RUN/state.safetensors`."""
 
-    def __init__(self, folder: Path, run: str, like: State) -> None:
-        self.path, self._like = folder / run / "state.safetensors", like
+    def __init__(self, folder: Path, run: str, like: State, pending: State = None) -> None:
+        """`like`, `pending`: states of the shapes of those between rounds, and of those after local work."""
+        self.path, self._like, self._pending = folder / run / "state.safetensors", like, pending
 
     def read(self) -> SavedState | None:
         """The saved state; None at the start of a run."""
         if not self.path.exists():
             return None
         try:
-            saved = load_tree(self.path, self._tree(SavedState(self._like)))
+            with safe_open(self.path, framework="np") as file:
+                sent = int(file.get_tensor("sent"))
+            saved = load_tree(self.path, self._tree(SavedState(self._like, NEVER, self._pending, sent)))
         except (OSError, SafetensorError) as error:
             raise PolyfedError(f"{self.path}: cannot be read: {error}") from None
-        sent = int(saved["sent"])
-        return SavedState(saved["state"], int(saved["counted"]), None if sent == NEVER else saved["pending"], sent)
+        return SavedState(saved["state"], int(saved["counted"]), saved["pending"], sent)
 
     def write(self, saved: SavedState) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -71,10 +73,9 @@ class StateFile:
                 os.replace(part, self.path)
 
     def _tree(self, saved: SavedState) -> dict[str, State]:
-        pending = self._like if saved.sent == NEVER else saved.pending
         return {
             "state": saved.state,
-            "pending": pending,
+            "pending": saved.pending if saved.sent != NEVER else None,
             "counted": np.int64(saved.counted),
             "sent": np.int64(saved.sent),
         }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import struct
 from collections.abc import Iterable, Iterator
 from itertools import chain
@@ -40,9 +41,9 @@ CODES = {
 
 
 class TensorFile:
-    """A safetensors file to be filled in: all names, shapes and types are given at the start."""
+    """A safetensors file to be filled in: all names, shapes and types are given at the start, and `again` later."""
 
-    def __init__(self, path: Path, arrays: dict[str, tuple[tuple[int, ...], Any]]) -> None:
+    def __init__(self, path: Path, arrays: dict[str, tuple[tuple[int, ...], Any]], again: bool = False) -> None:
         kinds = {name: (shape, np.dtype(dtype)) for name, (shape, dtype) in arrays.items()}
         header, self._starts, self._kinds, end = {}, {}, kinds, 0
         for name, (shape, dtype) in sorted(kinds.items(), key=lambda item: -item[1][1].itemsize):  # so all are aligned
@@ -52,9 +53,14 @@ class TensorFile:
         text = json.dumps(header).encode()
         text += b" " * (-len(text) % 8)
         self._data = 8 + len(text)
-        self._file = path.open("wb")
-        self._file.write(struct.pack("<Q", len(text)) + text)
-        self._file.truncate(self._data + end)
+        head = struct.pack("<Q", len(text)) + text
+        self._file = path.open("r+b" if again else "wb")
+        if again:
+            if self._file.read(len(head)) != head or path.stat().st_size != self._data + end:
+                raise PolyfedError(f"{path}: the arrays in this file are not those that were begun here")
+        else:
+            self._file.write(head)
+            self._file.truncate(self._data + end)
 
     def write(self, name: str, array: Any, row: int = 0) -> None:
         """Put an array's values, or its rows from `row` on, in their place."""
@@ -63,11 +69,19 @@ class TensorFile:
         self._file.seek(self._data + self._starts[name] + row * prod(shape[1:]) * dtype.itemsize)
         self._file.write(values.reshape(-1).view(np.uint8).data)
 
+    def sync(self) -> None:
+        """Wait until all that was written is on the disk."""
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        self._file.close()
+
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._file.close()
+        self.close()
 
 
 def save_tree(path: Path, tree: Tree) -> None:

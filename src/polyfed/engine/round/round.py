@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.flatten_util import ravel_pytree
 
-from polyfed.algorithms.contract import Algorithm, Server, State, Total, Upload
+from polyfed.algorithms.contract import Algorithm, Pending, Server, State, Total, Upload
 from polyfed.core import randomness, trees
 from polyfed.core.precision import Narrow
 from polyfed.core.randomness import Purpose
@@ -90,9 +90,13 @@ class Round:
         states: State,
         sums: Sums,
     ) -> tuple[Sums, State, Slots]:
-        """The local work of this device's clients, chunk by chunk; their uploads are added to `sums`."""
+        """The local work of this device's clients, chunk by chunk; their uploads are added to `sums`.
+
+        The states that come back may be `Pending`, until `absorb`.
+        """
         broadcast = method.broadcast(server)
         count = len(clients)
+        held = self._with_room(method, broadcast, data, states)
 
         def work(*given: Any) -> tuple[Contribution, State]:
             upload, state = self.one_client(*given)
@@ -104,11 +108,11 @@ class Round:
         order = jnp.argsort(-data.train.sizes[clients]) if sorts else None
 
         def body(index: jax.Array, carry: tuple[Sums, State, Slots]) -> tuple[Sums, State, Slots]:
-            sums, states, slots = carry
+            sums, held, slots = carry
             chunk = Chunk(index, count, self.chunk, order)
             mine = chunk.of(taken) & chunk.fresh
-            old, rows = chunk.of(states), chunk.of(data.blocks)
-            sent, new = of_each(work, shared, (chunk.of(clients), old, rows))
+            old, rows = chunk.of(held), chunk.of(data.blocks)
+            sent, new = of_each(work, shared, (chunk.of(clients), _kept(old), rows))
             fine = mine & jax.vmap(trees.finite)((sent.values, sent.weight, new))
             done = Slots(fine, sent.silent, sent.bits, sent.emphasis)
             return (
@@ -119,13 +123,29 @@ class Round:
                     jnp.maximum(sums.steps, jnp.max(keep(mine, sent.steps))),
                     sums.emphasis + jnp.sum(keep(fine, sent.emphasis)),
                 ),
-                chunk.put(states, jax.tree.map(lambda n, o: select(fine, n, o), new, old)),
+                chunk.put(held, jax.tree.map(lambda n, o: select(fine, n, o), new, old)),
                 chunk.put(slots, jax.tree.map(lambda n, o: select(mine, n, o), done, chunk.of(slots))),
             )
 
         no = jnp.zeros(count, bool)
         blank = Slots(no, no, jnp.zeros(count, jnp.uint32), jnp.zeros(count, sums.emphasis.dtype))
-        return lax.fori_loop(0, self._pieces(taken), body, (sums, states, blank))
+        return lax.fori_loop(0, self._pieces(taken), body, (sums, held, blank))
+
+    def _with_room(self, method: Algorithm, broadcast: Tree, data: Data, states: State) -> State:
+        """The states, with room beside them for what `absorb` needs of a round where that is more."""
+        if method.absorb is None:
+            return states
+
+        def one(state: State) -> State:
+            nobody = jnp.int32(0)
+            return self.one_client(method, broadcast, data, nobody, nobody, state)[1]
+
+        new = jax.eval_shape(one, jax.tree.map(lambda leaf: leaf[0], states))
+        if not isinstance(new, Pending):
+            return states
+        count = trees.length(states)
+        room = jax.tree.map(lambda leaf: jnp.zeros((count, *leaf.shape), leaf.dtype), new.within)
+        return Pending(states, room)
 
     def one_client(
         self,
@@ -167,9 +187,9 @@ class Round:
         number: jax.Array,
         clients: jax.Array,
         good: jax.Array,
-        states: State,
+        held: State,
     ) -> State:
-        """Hand the new server's broadcast to the participants whose update was accepted."""
+        """Hand the new server's broadcast to the participants whose update was accepted; the states that are kept."""
         broadcast = method.broadcast(server)
 
         def hand(client: jax.Array, state: State) -> State:
@@ -178,11 +198,12 @@ class Round:
         def body(index: jax.Array, states: State) -> State:
             chunk = Chunk(index, len(clients), self.chunk)
             mine, old = chunk.of(good) & chunk.fresh, chunk.of(states)
-            new = jax.vmap(hand)(chunk.of(clients), old)
+            within = Pending(old, chunk.of(held.within)) if isinstance(held, Pending) else old
+            new = jax.vmap(hand)(chunk.of(clients), within)
             fine = mine & jax.vmap(trees.finite)(new)
             return chunk.put(states, jax.tree.map(lambda n, o: select(fine, n, o), new, old))
 
-        return lax.fori_loop(0, self._pieces(good), body, states)
+        return lax.fori_loop(0, self._pieces(good), body, _kept(held))
 
     def absorbed(
         self, method: Algorithm, broadcast: Tree, data: Data, number: jax.Array, client: jax.Array, state: State
@@ -303,3 +324,8 @@ class Round:
             return -(-len(taken) // self.chunk)
         last = jnp.max(jnp.where(taken, jnp.arange(len(taken)) + 1, 0))
         return (last + self.chunk - 1) // self.chunk
+
+
+def _kept(held: State) -> State:
+    """States without what a round needs beside them."""
+    return held.state if isinstance(held, Pending) else held

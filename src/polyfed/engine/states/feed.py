@@ -13,6 +13,9 @@ import numpy as np
 
 from polyfed.core import aligned as memory
 from polyfed.core import randomness
+from polyfed.data import Population
+from polyfed.engine.devices.layout import SAME, Layout
+from polyfed.engine.placement import resident
 from polyfed.engine.programs import Programs
 from polyfed.engine.round.records import Data, Shard
 from polyfed.problem.objective import Examples
@@ -84,6 +87,14 @@ class Feed:
         with precision(self.dtype):  # which goes by the thread
             data, splits = data_of(programs.problem, clients, test, programs.placed, programs.data.seed)
             return Fed(programs.placed(slots), data, splits)
+
+
+def data_on(problem: Problem, layout: Layout, seed: int, in_blocks: bool) -> tuple[Data, dict[str, Shard]]:
+    """What programs read: everybody's rows on the devices; of a population those of one client, of the same shapes."""
+    if not isinstance(problem.federation, Population):
+        return resident(problem, layout, seed, in_blocks)
+    found = single_client(problem, 0, seed)
+    return jax.tree.map(lambda leaf: layout.placed(np.asarray(leaf), SAME), found)
 
 
 def data_of(

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 import jax
 import numpy as np
 
-from polyfed.algorithms.contract import Server, State
+from polyfed.algorithms.contract import Pending, Server, State
 from polyfed.core import trees
 from polyfed.core.errors import PolyfedError
 from polyfed.core.machine import memory_bytes
@@ -26,6 +26,7 @@ from polyfed.engine.round.records import Slots, Sums
 from polyfed.engine.states.client_rows import ClientRows
 from polyfed.engine.states.feed import Fed, Feed
 from polyfed.engine.states.on_devices import Counts
+from polyfed.engine.states.shared_parts import SharedParts
 
 Store = Literal["auto", "device", "host", "disk"]
 STORES = ("auto", "device", "host", "disk")
@@ -71,16 +72,25 @@ class Streamed:
     """
 
     def __init__(
-        self, programs: Programs, server: Server, start: State, feed: Feed, folder: Path | None = None
+        self,
+        programs: Programs,
+        server: Server,
+        start: State,
+        feed: Feed,
+        parts: SharedParts,
+        folder: Path | None = None,
     ) -> None:
-        self.programs, self.layout, self.feed = programs, programs.layout, feed
+        self.programs, self.layout, self.feed, self._parts = programs, programs.layout, feed, parts
         self.server = programs.everywhere(server)
         self.excluded: dict[int, int] = {}
         self.shares = np.zeros(self.layout.population)  # the system gives memory where it is written
         self.start = jax.tree.map(np.asarray, start)
-        self._rows = ClientRows(self.layout.population, start, folder)
+        self._rows = ClientRows(self.layout.population, parts.without(self.start), folder)
+        self._folder = folder
+        self._within: ClientRows | None = None
+        """what `absorb` needs of the round under way, of the clients that have done their work"""
         self._cohorts: dict[int, tuple[np.ndarray, np.ndarray]] = {}
-        most = WAVE_BYTES // max(1, self._rows.row_bytes, feed.client_bytes)
+        most = WAVE_BYTES // max(1, trees.bits(self.start) // 8, feed.client_bytes)
         round = programs.round
         slots = min(round.slots, max(round.chunk, ceil(UNEVEN * programs.sampling.capacity / self.layout.devices)))
         self._wave = slots if most >= slots else max(1, most // round.chunk) * round.chunk
@@ -150,7 +160,8 @@ class Streamed:
             self._rows.put(clients[mine], jax.tree.map(lambda leaf, mine=mine: leaf[mine], block))
             done += len(clients)
         left = state.clients[done:]
-        self._rows.put(left[self.layout.owned(left)], self.start)  # of a method without states there are no blocks
+        kept = self._parts.without(self.start)
+        self._rows.put(left[self.layout.owned(left)], kept)  # of a method without states there are no blocks
 
     def everybodys(self, values: np.ndarray) -> np.ndarray:
         """(devices, slots), of which each process knows its own."""
@@ -231,13 +242,41 @@ class Streamed:
         return self._read(clients)
 
     def _read(self, clients: np.ndarray) -> State:
-        return jax.tree.map(self.programs.placed, self._rows.take(self.layout.own(clients).reshape(-1)))
+        mine = self.layout.own(clients).reshape(-1)
+        return jax.tree.map(self.programs.placed, self._parts.joined(self._rows.take(mine), mine))
 
     def write_back(self, clients: np.ndarray, chosen: np.ndarray, states: State) -> None:
         """Write the states of the chosen ones of these clients back."""
+        self._write(self._rows, clients, chosen, self._parts.without(states))
+
+    def _write(self, rows: ClientRows, clients: np.ndarray, chosen: np.ndarray, values: Tree) -> None:
         places = np.flatnonzero(self.layout.own(chosen))
         once, first = np.unique(self.layout.own(clients).reshape(-1)[places], return_index=True)
-        self._rows.put(once, jax.tree.map(lambda leaf: self.layout.local(leaf)[places[first]], states))
+        rows.put(once, jax.tree.map(lambda leaf: self.layout.local(leaf)[places[first]], values))
+
+    def set_aside(self, clients: np.ndarray, chosen: np.ndarray, new: State) -> None:
+        """Write back the chosen ones' new states, and set aside what `absorb` needs beside them."""
+        if isinstance(new, Pending):
+            if self._within is None:
+                like = jax.tree.map(lambda leaf: np.zeros(leaf.shape[1:], leaf.dtype), new.within)
+                self._within = ClientRows(self.layout.population, like, self._folder)
+            self._write(self._within, clients, chosen, new.within)
+            new = new.state
+        self.write_back(clients, chosen, new)
+
+    def held(self, clients: np.ndarray, taken: np.ndarray, fed: Fed) -> State:
+        """These clients' states on the devices, with what was set aside of them."""
+        states = self.states_of(clients, taken, fed)
+        if self._within is None:
+            return states
+        return Pending(
+            states, jax.tree.map(self.programs.placed, self._within.take(self.layout.own(clients).reshape(-1)))
+        )
+
+    def forget_round(self) -> None:
+        """The round is over: nothing is set aside any more."""
+        if self._within is not None:
+            self._within.clear()
 
     def place(self, values: np.ndarray) -> jax.Array:
         """(devices, slots) on the devices."""
@@ -304,7 +343,7 @@ class WaveRound:
         sums = self.programs.no_uploads(states.server, states.start)
 
         def write_back(wave: slice, new: State, slots: Slots) -> None:
-            states.write_back(clients[:, wave], taken[:, wave], new)
+            states.set_aside(clients[:, wave], taken[:, wave], new)
             for values, part in zip((good, silent, bits, emphasis), slots, strict=True):
                 mine = self.layout.own(values)[:, wave]
                 mine[:] = self.layout.local(part).reshape(mine.shape)
@@ -337,10 +376,11 @@ class WaveRound:
             if rows is None or len(waves) > 1:
                 rows = states.feed.of(self.layout.own(clients[:, wave]))
                 states.begin(next(self._upcoming), clients[:, wave])
-            lent = states.states_of(clients[:, wave], taken[:, wave], rows)
+            lent = states.held(clients[:, wave], taken[:, wave], rows)
             good = states.place(worked.good[:, wave])
             new = self.programs.absorb(states.server, self.number, rows.clients, good, lent, rows.data)
             states.write_back(clients[:, wave], worked.good[:, wave], new)
+        states.forget_round()
         sent = taken & ~worked.silent
         return updated._replace(catching_up=states.catching_up(self.number, clients[sent]))
 

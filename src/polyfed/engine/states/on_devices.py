@@ -17,6 +17,7 @@ from polyfed.engine.measure import FineTune
 from polyfed.engine.programs import Programs
 from polyfed.engine.round.records import Carry, Tally
 from polyfed.engine.states.feed import Fed
+from polyfed.engine.states.shared_parts import SharedParts
 from polyfed.problem.problem import precision
 
 SENT_BYTES = 64 << 20
@@ -98,8 +99,8 @@ class Residence(Protocol):
 class Resident:
     """Each device owns a block of clients."""
 
-    def __init__(self, programs: Programs, server: Server, start: State) -> None:
-        self.programs, self.layout = programs, programs.layout
+    def __init__(self, programs: Programs, server: Server, start: State, parts: SharedParts) -> None:
+        self.programs, self.layout, self._parts = programs, programs.layout, parts
         self._start = start
         excluded: Tree = np.zeros(self.layout.population, np.int32)
         self.shares = np.zeros(self.layout.population)
@@ -187,8 +188,10 @@ class Resident:
         return self._fetched(self._carry.clients, self._real)
 
     def rows(self) -> tuple[np.ndarray, Iterable[State]]:
-        everyone, states = np.arange(self.layout.population, dtype=np.int32), self._carry.clients
-        return everyone, [self.states()] if self.layout.hosts == 1 else self._blocks(states, self._real)
+        everyone, states = np.arange(self.layout.population, dtype=np.int32), self._parts.without(self._carry.clients)
+        if self.layout.hosts == 1:
+            return everyone, [self._fetched(states, self._real)]
+        return everyone, self._blocks(states, self._real)
 
     def restore(self, state: Snapshot) -> None:
         states = jax.tree.map(np.array, self._stacked(self._start))
@@ -197,7 +200,8 @@ class Resident:
             count = trees.length(block)
             clients = state.clients[done : done + count]
             mine = self.layout.owned(clients)
-            for whole, part in zip(jax.tree.leaves(states), jax.tree.leaves(block), strict=True):
+            kept = self._parts.without(states)
+            for whole, part in zip(jax.tree.leaves(kept), jax.tree.leaves(block), strict=True):
                 whole[clients[mine] - self.layout.here.start] = part[mine]
             done += count
         self.shares, excluded = np.zeros(self.layout.population), np.zeros(self.layout.population, np.int32)
@@ -242,5 +246,7 @@ class Resident:
 
     def _stacked(self, start: State) -> State:
         """One copy of the state for each client of this process, and a few to fill up the devices."""
-        rows = self.layout.host_clients
-        return jax.tree.map(lambda leaf: np.broadcast_to(leaf, (rows, *np.shape(leaf))), start)
+        rows, here = self.layout.host_clients, self.layout.here
+        stacked = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (rows, *np.shape(leaf))), start)
+        mine = np.minimum(np.arange(here.start, here.stop), self.layout.population - 1)
+        return self._parts.joined(stacked, mine)

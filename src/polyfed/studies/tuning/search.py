@@ -18,6 +18,7 @@ import numpy as np
 
 from polyfed.algorithms import Local
 from polyfed.algorithms.contract import Algorithm, get_algorithm
+from polyfed.algorithms.shared.mixture import MixtureMethod
 from polyfed.core.errors import Interrupted, PolyfedError
 from polyfed.core.precision import Compute
 from polyfed.data import Federation
@@ -68,6 +69,7 @@ def tune(
     init: Init = None,
     dtype: DType = "float32",
     compute: Compute | None = None,
+    local_models: str | Path | None = None,
     folder: str | Path | None = None,
     resume: bool = False,
     progress: TuneProgress | None = None,
@@ -79,6 +81,7 @@ def tune(
     `what`: a problem, or a config (or its path) with a section [tune], which then says all but the last three.
     `spaces`: for each method, {hyper-parameter: a list of values, or {"low": ..., "high": ..., "log": ...}}; its key is
     an algorithm's name, or a key of `methods`, which has algorithms whose other hyper-parameters are not the defaults.
+    `local_models`: the folder of a bank that all candidates and seeds share, see `simulate`.
     `folder`: where tuning.csv, best.toml (of a config) and the journal go; `resume`: do not run again what it has.
     """
     if isinstance(what, str | Path):
@@ -89,6 +92,7 @@ def tune(
         kinds = {label: type(method.algorithm) for label, method in chosen.items()}
         plan = tune_plan({**settings, "space": spaces or {}}, kinds, "tune")
         numbers: Any = {"init": init, "dtype": dtype, "compute": compute}
+        numbers["local_models"] = None if local_models is None else str(local_models)
         run = RunSettings(rounds=rounds or 100, participation=participation, seed=seed, metric=metric, **numbers)
         config = Config({}, {}, list(chosen.values()), run, "tune", _problem=what)
     else:
@@ -228,6 +232,8 @@ class Search:
         participation = 1.0 if algorithm.name == Local.name else run.participation
         identity = run_identity(self.problem, algorithm, participation, seed, run.init, run.dtype, run.compute)
         rounds = self.plan.settings.rounds or run.rounds
+        if run.local_models is not None and isinstance(algorithm, MixtureMethod):
+            identity |= {"local_models": "shared"}  # those of all seeds
         tuned = None if finetune is None else asdict(finetune)
         wanted = [metric.name for metric in (self.shown, self.by) if metric is not None]
         return _digest({**identity, "rounds": rounds, "finetune": tuned, "measured": wanted})
