@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from polyfed.engine.participation import Bernoulli
     from polyfed.engine.privacy.mechanism import Privacy
     from polyfed.engine.result import Result
+    from polyfed.engine.robust.attack import Attack
+    from polyfed.engine.robust.settings import Aggregate
     from polyfed.engine.simulate import simulate
     from polyfed.problem import metrics
     from polyfed.problem.problem import Problem
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Aggregate",
+    "Attack",
     "Bernoulli",
     "Decay",
     "Federation",
@@ -56,6 +60,8 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Aggregate": "engine.robust.settings",
+    "Attack": "engine.robust.attack",
     "Bernoulli": "engine.participation",
     "Decay": "core.schedules",
     "Federation": "data.federation",

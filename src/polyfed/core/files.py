@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import csv
+import json
+import math
 import os
 import re
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from polyfed.core.errors import PolyfedError
 
@@ -51,6 +53,19 @@ def write_csv(path: Path, rows: Sequence[Mapping[str, object]]) -> None:
         writer.writeheader()
         writer.writerows(rows)
     os.replace(part, path)
+
+
+def as_json(value: object, indent: int | None = None) -> str:
+    """As JSON knows it: a number that is not finite becomes null."""
+
+    def known(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: known(inner) for key, inner in cast(dict[Any, Any], value).items()}
+        if isinstance(value, list | tuple):
+            return [known(inner) for inner in cast(list[Any], value)]
+        return None if isinstance(value, float) and not math.isfinite(value) else value
+
+    return json.dumps(known(value), indent=indent)
 
 
 def as_toml(table: Mapping[str, object]) -> str:

@@ -19,6 +19,8 @@ from polyfed.engine.loop import Loop, PlannedRun, RunUnderWay, SweepProgress, in
 from polyfed.engine.measure import FineTune
 from polyfed.engine.privacy.mechanism import Privacy
 from polyfed.engine.result import Result
+from polyfed.engine.robust.attack import Attack
+from polyfed.engine.robust.settings import Aggregate, aggregate_settings
 from polyfed.engine.simulation import COUNTERS, Simulation
 from polyfed.engine.states.in_waves import Store
 from polyfed.engine.sweep import batches
@@ -52,6 +54,8 @@ def simulate(
     finetune: FineTune | None = None,
     adapt_on_test: bool = False,
     privacy: Privacy | None = None,
+    aggregate: Aggregate | str | None = None,
+    attack: Attack | None = None,
     progress: RoundProgress | None = None,
 ) -> Result:
     """Train `algorithm` on `problem` for some rounds, every client in this process, or spread over all of them.
@@ -67,6 +71,8 @@ def simulate(
     `adapt_on_test`: measure adapted and fine-tuned models after steps on TEST rows, which leaks their labels; for
     reproducing papers that do so. Training, and the models that are kept, do not change.
     `privacy`: clip every upload and add noise to their sum; the history then has the epsilon that was spent.
+    `aggregate`: a server that sees single uploads makes one of them by this rule, in place of their mean: `Aggregate`,
+    or the name of its rule. `attack`: some clients send something else than their work, for study.
     `store`: where clients' states are kept between rounds: "device", "host" (memory) or "disk" (a file in the
     checkpoint's folder, or among temporary files); by default the first that has room.
     `eval_clients`: evaluate so many clients only, the same sample for any seed (`Simulation.evaluated`), where
@@ -101,6 +107,8 @@ def simulate(
         eval_clients=eval_clients,
         adapt_on_test=adapt_on_test,
         privacy=privacy,
+        aggregate=aggregate,
+        attack=attack,
         progress=None if progress is None else lambda _, simulation, row: progress(simulation, row),
     )
     return result
@@ -122,6 +130,8 @@ def simulate_all(
     eval_clients: int | None = None,
     adapt_on_test: bool = False,
     privacy: Privacy | None = None,
+    aggregate: Aggregate | str | None = None,
+    attack: Attack | None = None,
     progress: SweepProgress | None = None,
     finished: Callable[[int, Result], None] | None = None,
     keep_finished: bool = True,
@@ -137,6 +147,7 @@ def simulate_all(
         low = 0 if name == "rounds" else 1
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < low):
             raise PolyfedError(f"{name} must be a whole number, at least {low}, found {value!r}")
+    rule = aggregate_settings(aggregate)
     runs: list[RunUnderWay] = []
     for place, plan in enumerate(planned):
         check_run(plan.problem, plan.algorithm)
@@ -154,6 +165,8 @@ def simulate_all(
             store=store,
             eval_clients=eval_clients,
             privacy=privacy,
+            aggregate=rule,
+            attack=attack,
             folder=plan.checkpoint,
         )
         identity: dict[str, Any] = {}
@@ -161,8 +174,9 @@ def simulate_all(
             identity = run_identity(
                 plan.problem, simulation.method, participation, plan.seed, init, dtype, simulation.compute
             )
-            extra = {"adapt_on_test": adapt_on_test or None, "eval_clients": eval_clients}
-            extra["privacy"] = None if privacy is None else plain_value(privacy)
+            extra: dict[str, Any] = {"adapt_on_test": adapt_on_test or None, "eval_clients": eval_clients}
+            for name, chosen in (("privacy", privacy), ("aggregate", rule), ("attack", attack)):
+                extra[name] = None if chosen is None else plain_value(chosen)
             identity |= {name: value for name, value in extra.items() if value is not None}
         every = {"rounds": rounds, "eval_every": eval_every, "checkpoint_every": checkpoint_every}
         hosts.refuse_different(identity | every)

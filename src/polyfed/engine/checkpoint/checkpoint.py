@@ -42,6 +42,8 @@ class Snapshot:
     """per one of them: its share of the server's averages, summed over the rounds"""
     rows: Iterable[Tree]
     """their states in the same order, in blocks: a leading client axis on each array"""
+    norms: tuple[float, ...] = ()
+    """the median norms of past rounds' uploads, where the next round is bounded by them"""
 
 
 def save(folder: Path, round: int, state: Snapshot, meta: dict[str, Any]) -> Path:
@@ -62,7 +64,7 @@ def save(folder: Path, round: int, state: Snapshot, meta: dict[str, Any]) -> Pat
         shared = {name: getattr(state, name) for name in SHARED}
         save_tree(work / "state.safetensors", shared)
         save_rows(work / "clients.safetensors", state.rows, len(state.clients))
-        (work / "meta.json").write_text(json.dumps({"format": FORMAT, "stored": len(state.clients), **meta}, indent=1))
+        (work / "meta.json").write_text(json.dumps(_meta(state, meta), indent=1))
         for file in (*work.iterdir(), work):
             _sync(file)
         work.rename(target)
@@ -122,7 +124,13 @@ def load(path: Path, server: Tree, start: Tree) -> tuple[Snapshot, dict[str, Any
         like = _like(server, meta["stored"])
         snapshots.append(Snapshot(**like, rows=blank_rows(start, meta["stored"])))
     shared = hosts.sent({name: getattr(snapshots[0], name) for name in SHARED})
-    return Snapshot(**shared, rows=map(hosts.sent, snapshots[0].rows)), meta
+    norms = tuple(meta.get("norms", ()))
+    return Snapshot(**shared, rows=map(hosts.sent, snapshots[0].rows), norms=norms), meta
+
+
+def _meta(state: Snapshot, meta: dict[str, Any]) -> dict[str, Any]:
+    norms = {"norms": state.norms} if state.norms else {}
+    return {"format": FORMAT, "stored": len(state.clients), **norms, **meta}
 
 
 def _like(server: Tree, stored: int) -> dict[str, Any]:
