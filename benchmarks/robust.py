@@ -1,7 +1,7 @@
 """What withstands how many attackers: `robust.py FILE.csv` runs every rule under every attack and prints the table.
 
-scikit-learn's digits at 20 clients, a linear model, FedAvg with 5 local steps, all clients in every round. The figure is
-the global model's accuracy on the test rows of the honest clients after the last round, the mean of `--seeds` seeds.
+scikit-learn's digits at 20 clients, a linear model, FedAvg with 5 local steps, all clients in every round. The figure
+is the global model's accuracy on the honest clients' test rows after the last round, the mean of `--seeds` seeds.
 """
 
 from __future__ import annotations

@@ -5,11 +5,14 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from polyfed.algorithms.contract import REGISTRY, Algorithm, get_algorithm
 from polyfed.core.errors import PolyfedError
+from polyfed.core.lock import locked
 from polyfed.core.precision import Compute
 from polyfed.data.cautions import cautions, refuse_one_class
 from polyfed.engine import hosts
@@ -148,61 +151,69 @@ def simulate_all(
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < low):
             raise PolyfedError(f"{name} must be a whole number, at least {low}, found {value!r}")
     rule = aggregate_settings(aggregate)
-    runs: list[RunUnderWay] = []
-    for place, plan in enumerate(planned):
-        check_run(plan.problem, plan.algorithm)
-        simulation = Simulation(
-            plan.problem,
-            plan.algorithm,
-            participation=participation,
-            seed=plan.seed,
-            init=init,
-            dtype=dtype,
-            compute=compute,
-            devices=devices,
-            chunk=chunk,
-            adapt_on_test=adapt_on_test,
-            store=store,
-            eval_clients=eval_clients,
-            privacy=privacy,
-            aggregate=rule,
-            attack=attack,
-            folder=plan.checkpoint,
-        )
-        identity: dict[str, Any] = {}
-        if plan.resume or plan.checkpoint or simulation.layout.hosts > 1:
-            identity = run_identity(
-                plan.problem, simulation.method, participation, plan.seed, init, dtype, simulation.compute
+    with ExitStack() as locks:
+        runs: list[RunUnderWay] = []
+        for place, plan in enumerate(planned):
+            check_run(plan.problem, plan.algorithm)
+            simulation = Simulation(
+                plan.problem,
+                plan.algorithm,
+                participation=participation,
+                seed=plan.seed,
+                init=init,
+                dtype=dtype,
+                compute=compute,
+                devices=devices,
+                chunk=chunk,
+                adapt_on_test=adapt_on_test,
+                store=store,
+                eval_clients=eval_clients,
+                privacy=privacy,
+                aggregate=rule,
+                attack=attack,
+                folder=plan.checkpoint,
             )
-            extra: dict[str, Any] = {"adapt_on_test": adapt_on_test or None, "eval_clients": eval_clients}
-            for name, chosen in (("privacy", privacy), ("aggregate", rule), ("attack", attack)):
-                extra[name] = None if chosen is None else plain_value(chosen)
-            identity |= {name: value for name, value in extra.items() if value is not None}
-        every = {"rounds": rounds, "eval_every": eval_every, "checkpoint_every": checkpoint_every}
-        hosts.refuse_different(identity | every)
-        run = RunUnderWay(place, plan, simulation, identity)
-        if plan.resume is not None:
-            run.rows = checkpoints.kept_rows(_resumed(simulation, plan.resume, identity), eval_every, rounds)
-        if simulation.round > rounds:
-            which = f"{plan.resume}: this checkpoint is of round {simulation.round}"
-            raise PolyfedError(f"{which}, beyond the {rounds} asked for")
-        if plan.checkpoint is not None and plan.resume != plan.checkpoint:
-            checkpoints.clear(plan.checkpoint)
-        runs.append(run)
-    loop = Loop(rounds, eval_every, checkpoint_every, progress, keep_finished)
-    results: dict[int, Result] = {}
-    with interruptible() as interrupted:
-        for places in batches([run.simulation for run in runs], [plan.finetune for plan in planned]):
-            loop.drive([runs[place] for place in places], interrupted)
-            for run in (runs[place] for place in places):
-                if run.diverged:
-                    run.diverged = f"{run.plan.algorithm.name} diverged: {run.diverged}; a smaller lr may help"
-                    warnings.warn(run.diverged, RuntimeWarning, stacklevel=3)
-                stopped = run.simulation.round < rounds and not run.diverged
-                results[run.place] = Result(run.simulation, run.rows, run.diverged, stopped)
-                if finished is not None and not stopped:
-                    finished(run.place, results[run.place])
-    return [results[place] for place in range(len(runs))]
+            identity: dict[str, Any] = {}
+            if plan.resume or plan.checkpoint or simulation.layout.hosts > 1:
+                identity = run_identity(
+                    plan.problem, simulation.method, participation, plan.seed, init, dtype, simulation.compute
+                )
+                extra: dict[str, Any] = {"adapt_on_test": adapt_on_test or None, "eval_clients": eval_clients}
+                for name, chosen in (("privacy", privacy), ("aggregate", rule), ("attack", attack)):
+                    extra[name] = None if chosen is None else plain_value(chosen)
+                identity |= {name: value for name, value in extra.items() if value is not None}
+            every = {"rounds": rounds, "eval_every": eval_every, "checkpoint_every": checkpoint_every}
+            hosts.refuse_different(identity | every)
+            run = RunUnderWay(place, plan, simulation, identity)
+            if plan.checkpoint is not None:
+                hosts.agreed(partial(_lock, locks, plan.checkpoint))
+            if plan.resume is not None:
+                run.rows = checkpoints.kept_rows(_resumed(simulation, plan.resume, identity), eval_every, rounds)
+            if simulation.round > rounds:
+                which = f"{plan.resume}: this checkpoint is of round {simulation.round}"
+                raise PolyfedError(f"{which}, beyond the {rounds} asked for")
+            if plan.checkpoint is not None:
+                same = plan.resume == plan.checkpoint  # what is newer than the one that it goes on from is damaged
+                checkpoints.clear(plan.checkpoint, after=checkpoints.name_of(simulation.round) if same else "")
+            runs.append(run)
+        loop = Loop(rounds, eval_every, checkpoint_every, progress, keep_finished)
+        results: dict[int, Result] = {}
+        with interruptible() as interrupted:
+            for places in batches([run.simulation for run in runs], [plan.finetune for plan in planned]):
+                loop.drive([runs[place] for place in places], interrupted)
+                for run in (runs[place] for place in places):
+                    if run.diverged:
+                        run.diverged = f"{run.plan.algorithm.name} diverged: {run.diverged}; a smaller lr may help"
+                        warnings.warn(run.diverged, RuntimeWarning, stacklevel=3)
+                    stopped = run.simulation.round < rounds and not run.diverged
+                    results[run.place] = Result(run.simulation, run.rows, run.diverged, stopped)
+                    if finished is not None and not stopped:
+                        finished(run.place, results[run.place])
+        return [results[place] for place in range(len(runs))]
+
+
+def _lock(locks: ExitStack, folder: Path) -> None:
+    locks.enter_context(locked(folder, 0o700))
 
 
 def _say_cautions(problem: Problem) -> None:

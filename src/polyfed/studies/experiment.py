@@ -16,7 +16,7 @@ import numpy as np
 from polyfed.algorithms import Local
 from polyfed.algorithms.shared.mixture import MixtureMethod
 from polyfed.core.errors import Interrupted, PolyfedError
-from polyfed.core.files import as_json, as_toml, slug, write_csv, write_text
+from polyfed.core.files import as_json, as_toml, owner_only, slug, write_csv, write_text
 from polyfed.core.machine import peak_memory_bytes
 from polyfed.engine import hosts
 from polyfed.engine.checkpoint import checkpoint as checkpoints
@@ -382,7 +382,7 @@ def _write_models(folder: Path, simulation: Simulation) -> None:
     if not hosts.is_first():
         deque(blocks or (), maxlen=0)  # to have them sent
         return
-    folder.mkdir(exist_ok=True)
+    owner_only(folder)
     shared = simulation.global_params
     if shared is not None:
         save_tree(folder / "global.safetensors", shared)

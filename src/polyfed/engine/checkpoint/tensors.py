@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import struct
 from collections.abc import Iterable, Iterator
 from itertools import chain
@@ -52,7 +53,7 @@ class TensorFile:
         text = json.dumps(header).encode()
         text += b" " * (-len(text) % 8)
         self._data = 8 + len(text)
-        self._file = path.open("wb")
+        self._file = os.fdopen(_owners(path), "wb")
         self._file.write(struct.pack("<Q", len(text)) + text)
         self._file.truncate(self._data + end)
 
@@ -68,6 +69,13 @@ class TensorFile:
 
     def __exit__(self, *_: object) -> None:
         self._file.close()
+
+
+def _owners(path: Path) -> int:
+    """A new file that its owner alone can read."""
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    os.fchmod(handle, 0o600)
+    return handle
 
 
 def save_tree(path: Path, tree: Tree) -> None:
