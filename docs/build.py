@@ -26,6 +26,8 @@ from polyfed.algorithms import REGISTRY
 from polyfed.core.errors import PolyfedError
 from polyfed.data import sources
 from polyfed.engine.privacy.mechanism import Privacy
+from polyfed.engine.robust.attack import Attack
+from polyfed.engine.robust.settings import Aggregate
 from polyfed.studies.config import RunSettings, make_config
 from polyfed.studies.search_space import TuneSettings
 
@@ -99,7 +101,7 @@ def rewrite(page: Path, check: bool) -> Iterator[str]:
 
 
 def generated(name: str, up: str) -> str:
-    """The part called `run`, `privacy`, `tune`, `algorithms`, `reproductions`, `compute.NAME`,
+    """The part called `run`, `privacy`, `aggregate`, `attack`, `tune`, `algorithms`, `reproductions`, `compute.NAME`,
     `scale.NAME`, `coverage.NAME` or `algorithm.NAME`.
     """
     if name.startswith("compute."):
@@ -112,8 +114,8 @@ def generated(name: str, up: str) -> str:
         return reproductions()
     if name == "run":
         return fields_table(RunSettings, "key", up)
-    if name == "privacy":
-        return fields_table(Privacy, "key", up)
+    if name in ("privacy", "aggregate", "attack"):
+        return fields_table({"privacy": Privacy, "aggregate": Aggregate, "attack": Attack}[name], "key", up)
     if name == "tune":
         return fields_table(TuneSettings, "key", up)
     if name == "algorithms":

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from polyfed.engine.participation import Bernoulli
     from polyfed.engine.privacy.mechanism import Privacy
     from polyfed.engine.result import Result
+    from polyfed.engine.robust.attack import Attack
+    from polyfed.engine.robust.settings import Aggregate
     from polyfed.engine.simulate import simulate
     from polyfed.engine.states.bank import LocalModelBank
     from polyfed.problem import metrics
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Aggregate",
+    "Attack",
     "Bernoulli",
     "Decay",
     "Federation",
@@ -60,6 +64,8 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Aggregate": "engine.robust.settings",
+    "Attack": "engine.robust.attack",
     "Bernoulli": "engine.participation",
     "Decay": "core.schedules",
     "Federation": "data.federation",

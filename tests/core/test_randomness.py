@@ -91,4 +91,5 @@ def test_the_numbers_of_the_purposes_are_fixed() -> None:
         "SERVER": 5,
         "EVALUATE": 6,
         "NOISE": 7,
+        "ATTACK": 8,
     }

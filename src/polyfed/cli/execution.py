@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +15,7 @@ from rich.markup import escape
 
 from polyfed.cli.options import err, out
 from polyfed.core.files import check_folder
+from polyfed.core.lock import locked
 from polyfed.core.worker import is_first, this_worker
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ class Execution:
         if is_first():
             check_folder(self.folder)
         silent = self.quiet or self.as_json or not is_first()
-        with progress_bars(err, silent) as progress:
+        with locked(self.folder) if is_first() else nullcontext(), progress_bars(err, silent) as progress:
             say = (lambda text: None) if silent else (lambda text: err.print(escape(text), soft_wrap=True))
             yield Options(resume=self.resume, overwrite=self.overwrite, progress=progress, say=say)
 

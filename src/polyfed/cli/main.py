@@ -28,7 +28,7 @@ from polyfed.cli.report import report
 from polyfed.cli.reproduce import reproduce
 from polyfed.cli.run import run
 from polyfed.cli.tune import tune
-from polyfed.core.errors import INTERRUPTED, LOST, USER_ERROR, Interrupted, LostProcess, PolyfedError
+from polyfed.core.errors import INTERRUPTED, LOST, USER_ERROR, Interrupted, LostProcess, PolyfedError, of_the_system
 from polyfed.core.worker import is_first, this_worker
 
 app = typer.Typer(
@@ -72,6 +72,10 @@ def main() -> None:
         work(worker, _main)
 
 
+def _say_error(sentence: str) -> None:
+    err.print(f"[bold red]error[/]: {escape(sentence)}", soft_wrap=True, highlight=False)
+
+
 def _main() -> None:
     """Run the command that the arguments name. A user's mistake is one sentence and exit code 2."""
     logging.basicConfig(format="%(message)s", level=logging.WARNING if is_first() else logging.ERROR)
@@ -82,8 +86,16 @@ def _main() -> None:
     try:
         app()
     except (PolyfedError, LostProcess) as error:
-        err.print(f"[bold red]error[/]: {escape(str(error))}", soft_wrap=True, highlight=False)
+        _say_error(str(error))
         sys.exit(LOST if isinstance(error, LostProcess) else USER_ERROR)
+    except BrokenPipeError:  # whoever read the output has enough
+        raise
+    except (OSError, MemoryError, RuntimeError) as error:
+        sentence = of_the_system(error)
+        if sentence is None:
+            raise
+        _say_error(sentence)
+        sys.exit(USER_ERROR)
     except Interrupted as stop:
         if is_first():
             err.print(f"\n{escape(str(stop.folder))}: {stop}", soft_wrap=True)

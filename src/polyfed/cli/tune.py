@@ -13,6 +13,7 @@ from rich.table import Table
 from polyfed.cli.options import AsJson, Change, ConfigFile, Overwrite, Quiet, Resume, err, out, say_cautions
 from polyfed.core.errors import PolyfedError
 from polyfed.core.files import check_folder
+from polyfed.core.lock import locked
 
 if TYPE_CHECKING:
     from polyfed.studies.tuning import Tuning
@@ -43,7 +44,7 @@ def tune(
         raise PolyfedError(f"{place}: there is a search already; use --resume, --overwrite or another --out")
     if not (quiet or as_json) and settings.tune is not None:
         say_cautions(cautions(settings.federation, settings.tune.settings.budget))
-    with candidate_bars(err, quiet or as_json) as progress:
+    with locked(place), candidate_bars(err, quiet or as_json) as progress:
         tuning = search(settings, folder=place, resume=resume, progress=progress)
     if as_json:
         print(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterable
 from difflib import get_close_matches
 from pathlib import Path
@@ -24,6 +25,22 @@ class Interrupted(Exception):
 
 class LostProcess(Exception):
     """One of the processes of a run is gone, so the run has stopped."""
+
+
+def of_the_system(error: Exception) -> str | None:
+    """A sentence for what the machine refused: a full disk, a folder that is read-only, no memory; None for others."""
+    if isinstance(error, MemoryError):
+        return "the memory is used up; fewer clients at a time (run.chunk) or a smaller model take less"
+    if isinstance(error, OSError):
+        if error.errno is None:
+            return None
+        where = f"{error.filename}: " if error.filename else ""
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        return f"{where}{'the disk is full' if full else error.strerror or error}"
+    text = str(error)
+    if "RESOURCE_EXHAUSTED" in text or "std::bad_alloc" in text or "Out of memory" in text:
+        return f"the memory is used up ({text.splitlines()[0]}); fewer clients at a time (run.chunk) take less"
+    return None
 
 
 ELSEWHERE = {

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import csv
+import json
+import math
 import os
 import re
 import tempfile
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from polyfed.core.errors import PolyfedError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Generator, Mapping, Sequence
 
 
 def check_folder(folder: Path) -> None:
@@ -37,20 +40,67 @@ def check_file(path: Path) -> None:
     check_folder(path.parent)
 
 
-def write_text(path: Path, text: str) -> None:
+@contextmanager
+def whole(path: Path) -> Generator[Path]:
+    """A file to write to in place of `path`; it takes its name when all is written, and goes if that fails."""
     part = path.with_name(f".{path.name}.part")
-    part.write_text(text)
-    os.replace(part, path)
+    try:
+        yield part
+        os.replace(part, path)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+
+
+def write_text(path: Path, text: str) -> None:
+    with whole(path) as part:
+        part.write_text(text, encoding="utf-8", newline="\n")
 
 
 def write_csv(path: Path, rows: Sequence[Mapping[str, object]]) -> None:
     """A line per row, the first row's keys as the heading."""
-    part = path.with_name(f".{path.name}.part")
-    with part.open("w", newline="") as file:
+    with whole(path) as part, part.open("w", newline="") as file:
         writer = csv.DictWriter(file, list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
-    os.replace(part, path)
+        writer.writerow({key: safe_cell(key) for key in rows[0]})
+        writer.writerows({key: safe_cell(value) for key, value in row.items()} for row in rows)
+
+
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+def safe_cell(value: object) -> object:
+    """A word that a spreadsheet would take for a formula, with an apostrophe before it; all else as it is."""
+    if not isinstance(value, str) or not value.startswith(FORMULA):
+        return value
+    try:
+        float(value)
+    except ValueError:
+        return f"'{value}"
+    return value
+
+
+def plain_cell(text: str) -> str:
+    """What `safe_cell` was given."""
+    return text[1:] if text.startswith("'") and text[1:].startswith(FORMULA) else text
+
+
+def owner_only(path: Path) -> Path:
+    """A folder, made if it is not there: then nobody but its owner can read what is in it."""
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return path
+
+
+def as_json(value: object, indent: int | None = None) -> str:
+    """As JSON knows it: a number that is not finite becomes null."""
+
+    def known(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: known(inner) for key, inner in cast(dict[Any, Any], value).items()}
+        if isinstance(value, list | tuple):
+            return [known(inner) for inner in cast(list[Any], value)]
+        return None if isinstance(value, float) and not math.isfinite(value) else value
+
+    return json.dumps(known(value), indent=indent)
 
 
 def as_toml(table: Mapping[str, object]) -> str:

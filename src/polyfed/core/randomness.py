@@ -30,6 +30,7 @@ class Purpose(IntEnum):
     SERVER = 5
     EVALUATE = 6
     NOISE = 7
+    ATTACK = 8
 
 
 def client_ids(names: Sequence[str]) -> np.ndarray:

@@ -12,6 +12,8 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
+from polyfed.core.errors import PolyfedError
+
 PATIENCE = {
     "--xla_cpu_collective_call_warn_stuck_timeout_seconds": 600,
     "--xla_cpu_collective_call_terminate_timeout_seconds": 7 * 24 * 3600,
@@ -19,10 +21,14 @@ PATIENCE = {
 """By default, XLA ends the process when a device waits 40 seconds for another. With unequal clients, such waits are
 normal."""
 
+LEAST_BYTES = 19 * 2**30 // 10
+"""The memory that a process must be allowed to take: measured on two cores, 1.5 GB is too little and 1.9 GB enough."""
+
 
 @cache
 def start() -> None:
     """Make one XLA device per core, and keep compiled programs between runs. If JAX runs already, its devices stay."""
+    _check_limit()
     import jax
 
     flags = os.environ.get("XLA_FLAGS", "")
@@ -33,6 +39,7 @@ def start() -> None:
         with suppress(RuntimeError):
             jax.config.update("jax_num_cpu_devices", cores)
     if jax.config.values["jax_compilation_cache_dir"] is None:
+        trim_compiled()
         jax.config.update("jax_compilation_cache_dir", str(cache_folder() / "compiled" / _processor()))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)  # small ones too: there are dozens
         jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
@@ -43,6 +50,44 @@ def cache_folder() -> Path:
     if "POLYFED_CACHE" in os.environ:
         return Path(os.environ["POLYFED_CACHE"])
     return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "polyfed"
+
+
+def _check_limit() -> None:
+    """Refuse a limit on the memory under which XLA ends the process without a word that could be caught."""
+    try:
+        import resource
+    except ImportError:  # a system without such limits
+        return
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if limit != resource.RLIM_INFINITY and limit < LEAST_BYTES:
+        raise PolyfedError(
+            f"this process may take {limit / 2**30:.1f} GiB of memory (ulimit -v), and needs at least "
+            f"{LEAST_BYTES / 2**30:.1f} to start"
+        )
+
+
+def trim_compiled(limit: int | None = None) -> int:
+    """Remove the compiled programs that were not used for longest, until at most so many bytes are left.
+
+    By default POLYFED_CACHE_LIMIT, in GiB, or 4. JAX's own limit needs another package, and a lock at every program.
+    Gives the number of files that went.
+    """
+    if limit is None:
+        limit = int(float(os.environ.get("POLYFED_CACHE_LIMIT", "4")) * 2**30)
+    found: list[tuple[float, int, Path]] = []
+    for path in (cache_folder() / "compiled").rglob("*-cache"):
+        with suppress(OSError):  # another process may have removed it
+            about = path.stat()
+            found.append((max(about.st_atime, about.st_mtime), about.st_size, path))
+    left, gone = sum(size for _, size, _ in found), 0
+    for _, size, path in sorted(found):
+        if left <= limit:
+            break
+        with suppress(OSError):
+            path.unlink()
+            gone += 1
+        left -= size
+    return gone
 
 
 def _processor() -> str:

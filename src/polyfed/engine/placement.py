@@ -57,21 +57,30 @@ def _blocks(problem: Problem, layout: Layout) -> Examples:
 
 def _shard(problem: Problem, split: str, layout: Layout) -> Shard:
     """A split's rows of this host's clients; a client's `starts` counts from the first row of its host."""
-    part = problem.federation.split(split)
-    firsts = np.minimum(np.arange(layout.hosts + 1) * layout.host_clients, layout.population)
-    begins = part.offsets[firsts]
-    longest = int(np.max(np.diff(begins)))
-    mine = slice(part.offsets[layout.clients.start], part.offsets[layout.clients.stop])
-
-    def filled(rows: np.ndarray) -> jax.Array:
-        spare = longest - (mine.stop - mine.start)
-        more = [(0, spare)] + [(0, 0)] * (rows.ndim - 1)
-        return layout.placed(np.pad(rows[mine], more) if spare else rows[mine], BY_HOST)
-
-    x, y = problem.examples(split)
-    starts = part.offsets[:-1] - np.repeat(begins[:-1], np.diff(firsts))
+    part, (x, y) = problem.federation.split(split), problem.examples(split)
+    firsts = _firsts(layout)
+    starts = part.offsets[:-1] - np.repeat(part.offsets[firsts[:-1]], np.diff(firsts))
     return Shard(
-        Examples(filled(x), filled(y)),
+        Examples(_filled(x, part.offsets, layout), _filled(y, part.offsets, layout)),
         layout.placed(starts.astype(np.int32), SAME),
         layout.placed(part.sizes.astype(np.int32), SAME),
     )
+
+
+def relabelled(problem: Problem, layout: Layout, data: Data, targets: np.ndarray) -> Data:
+    """The same rows to train on with other targets; what is measured keeps its own."""
+    placed = _filled(targets, problem.federation.train.offsets, layout)
+    return data._replace(train=data.train._replace(examples=Examples(data.train.examples.x, placed)), blocks=None)
+
+
+def _firsts(layout: Layout) -> np.ndarray:
+    """The first client of each host, and the end."""
+    return np.minimum(np.arange(layout.hosts + 1) * layout.host_clients, layout.population)
+
+
+def _filled(rows: np.ndarray, offsets: np.ndarray, layout: Layout) -> jax.Array:
+    """The rows of each host's clients on its devices; a host with few is filled up."""
+    mine = slice(offsets[layout.clients.start], offsets[layout.clients.stop])
+    spare = int(np.max(np.diff(offsets[_firsts(layout)]))) - (mine.stop - mine.start)
+    more = [(0, spare)] + [(0, 0)] * (rows.ndim - 1)
+    return layout.placed(np.pad(rows[mine], more) if spare else rows[mine], BY_HOST)

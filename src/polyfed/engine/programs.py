@@ -35,6 +35,7 @@ from polyfed.engine.devices.unequal_steps import LENT_BYTES, best_chunk, client_
 from polyfed.engine.measure import FineTune, Measure, deployed, eval_block
 from polyfed.engine.participation import Sampling
 from polyfed.engine.privacy.mechanism import Privacy
+from polyfed.engine.robust.singles import Singles
 from polyfed.engine.round import lending as store
 from polyfed.engine.round.chunks import over_clients
 from polyfed.engine.round.on_devices import Stretch
@@ -43,7 +44,7 @@ from polyfed.engine.round.round import Round
 from polyfed.problem.objective import BLOCK
 from polyfed.problem.problem import Problem
 
-CARRY = Carry(SAME, BY_CLIENT, SAME, SAME)  # pyright: ignore[reportArgumentType]
+CARRY = Carry(SAME, BY_CLIENT, SAME, SAME, SAME)  # pyright: ignore[reportArgumentType]
 KEPT = 48
 """The compiled programs that a problem keeps: each takes a hundred memory maps or more, of the 65,530 of a process."""
 SHARD = Shard(BY_HOST, SAME, SAME)  # pyright: ignore[reportArgumentType]
@@ -64,6 +65,7 @@ class Programs:
     splits: dict[str, Shard]
     compute: Narrow = None
     privacy: Privacy | None = None
+    singles: Singles | None = None
     given_models: bool = False
     """Whether pure local models are in the states before clients prepare."""
     compile_seconds: float = 0.0
@@ -86,7 +88,7 @@ class Programs:
         chunk = self._chunk(slots, numbers, read, CHUNK_BYTES if batch == "full" else BATCH_BYTES)
         sizes = self.problem.federation.train.sizes
         work = (self.problem, self.layout, self.sampling, chunk, bounds, int(np.min(sizes)))
-        self.round = Round(*work, self.compute, self.privacy)
+        self.round = Round(*work, self.compute, self.privacy, singles=self.singles)
         steps = client_steps(sizes, local.epochs, batch)
         if steps is not None:
             dealt = self.layout.devices > 1 and len(self.problem) * trees.bits(state) // 8 <= LENT_BYTES

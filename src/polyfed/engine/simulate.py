@@ -5,11 +5,14 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from polyfed.algorithms.contract import REGISTRY, Algorithm, get_algorithm
 from polyfed.core.errors import PolyfedError
+from polyfed.core.lock import locked
 from polyfed.core.precision import Compute
 from polyfed.data.cautions import cautions, refuse_one_class
 from polyfed.engine import hosts
@@ -20,6 +23,8 @@ from polyfed.engine.loop import Loop, PlannedRun, RunUnderWay, SweepProgress, in
 from polyfed.engine.measure import FineTune
 from polyfed.engine.privacy.mechanism import Privacy
 from polyfed.engine.result import Result
+from polyfed.engine.robust.attack import Attack
+from polyfed.engine.robust.settings import Aggregate, aggregate_settings
 from polyfed.engine.simulation import COUNTERS, Simulation
 from polyfed.engine.states.in_waves import Store
 from polyfed.engine.sweep import batches
@@ -54,6 +59,8 @@ def simulate(
     adapt_on_test: bool = False,
     privacy: Privacy | None = None,
     local_models: LocalModels = None,
+    aggregate: Aggregate | str | None = None,
+    attack: Attack | None = None,
     progress: RoundProgress | None = None,
 ) -> Result:
     """Train `algorithm` on `problem` for some rounds, every client in this process, or spread over all of them.
@@ -69,6 +76,8 @@ def simulate(
     `adapt_on_test`: measure adapted and fine-tuned models after steps on TEST rows, which leaks their labels; for
     reproducing papers that do so. Training, and the models that are kept, do not change.
     `privacy`: clip every upload and add noise to their sum; the history then has the epsilon that was spent.
+    `aggregate`: a server that sees single uploads makes one of them by this rule, in place of their mean: `Aggregate`,
+    or the name of its rule. `attack`: some clients send something else than their work, for study.
     `store`: where clients' states are kept between rounds: "device", "host" (memory) or "disk" (a file in the
     checkpoint's folder, or among temporary files); by default the first that has room.
     `local_models`: a bank of pure local models (`polyfed.local_models`), or the folder that banks are kept in: a method
@@ -106,6 +115,8 @@ def simulate(
         adapt_on_test=adapt_on_test,
         privacy=privacy,
         local_models=local_models,
+        aggregate=aggregate,
+        attack=attack,
         progress=None if progress is None else lambda _, simulation, row: progress(simulation, row),
     )
     return result
@@ -129,6 +140,8 @@ def simulate_all(
     privacy: Privacy | None = None,
     local_models: LocalModels = None,
     making: MakingProgress | None = None,
+    aggregate: Aggregate | str | None = None,
+    attack: Attack | None = None,
     progress: SweepProgress | None = None,
     finished: Callable[[int, Result], None] | None = None,
     keep_finished: bool = True,
@@ -145,61 +158,73 @@ def simulate_all(
         low = 0 if name == "rounds" else 1
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < low):
             raise PolyfedError(f"{name} must be a whole number, at least {low}, found {value!r}")
-    runs: list[RunUnderWay] = []
-    for place, plan in enumerate(planned):
-        check_run(plan.problem, plan.algorithm)
-        simulation = Simulation(
-            plan.problem,
-            plan.algorithm,
-            participation=participation,
-            seed=plan.seed,
-            init=init,
-            dtype=dtype,
-            compute=compute,
-            devices=devices,
-            chunk=chunk,
-            adapt_on_test=adapt_on_test,
-            store=store,
-            eval_clients=eval_clients,
-            privacy=privacy,
-            local_models=local_models,
-            making=making,
-            folder=plan.checkpoint,
-        )
-        identity: dict[str, Any] = {}
-        if plan.resume or plan.checkpoint or simulation.layout.hosts > 1:
-            identity = run_identity(
-                plan.problem, simulation.method, participation, plan.seed, init, dtype, simulation.compute
+    rule = aggregate_settings(aggregate)
+    with ExitStack() as locks:
+        runs: list[RunUnderWay] = []
+        for place, plan in enumerate(planned):
+            check_run(plan.problem, plan.algorithm)
+            simulation = Simulation(
+                plan.problem,
+                plan.algorithm,
+                participation=participation,
+                seed=plan.seed,
+                init=init,
+                dtype=dtype,
+                compute=compute,
+                devices=devices,
+                chunk=chunk,
+                adapt_on_test=adapt_on_test,
+                store=store,
+                eval_clients=eval_clients,
+                privacy=privacy,
+                aggregate=rule,
+                attack=attack,
+                local_models=local_models,
+                making=making,
+                folder=plan.checkpoint,
             )
-            extra: dict[str, Any] = {"adapt_on_test": adapt_on_test or None, "eval_clients": eval_clients}
-            extra["local_models"] = None if simulation.bank is None else simulation.bank.digest
-            extra["privacy"] = None if privacy is None else plain_value(privacy)
-            identity |= {name: value for name, value in extra.items() if value is not None}
-        every = {"rounds": rounds, "eval_every": eval_every, "checkpoint_every": checkpoint_every}
-        hosts.refuse_different(identity | every)
-        run = RunUnderWay(place, plan, simulation, identity)
-        if plan.resume is not None:
-            run.rows = checkpoints.kept_rows(_resumed(simulation, plan.resume, identity), eval_every, rounds)
-        if simulation.round > rounds:
-            which = f"{plan.resume}: this checkpoint is of round {simulation.round}"
-            raise PolyfedError(f"{which}, beyond the {rounds} asked for")
-        if plan.checkpoint is not None and plan.resume != plan.checkpoint:
-            checkpoints.clear(plan.checkpoint)
-        runs.append(run)
-    loop = Loop(rounds, eval_every, checkpoint_every, progress, keep_finished)
-    results: dict[int, Result] = {}
-    with interruptible() as interrupted:
-        for places in batches([run.simulation for run in runs], [plan.finetune for plan in planned]):
-            loop.drive([runs[place] for place in places], interrupted)
-            for run in (runs[place] for place in places):
-                if run.diverged:
-                    run.diverged = f"{run.plan.algorithm.name} diverged: {run.diverged}; a smaller lr may help"
-                    warnings.warn(run.diverged, RuntimeWarning, stacklevel=3)
-                stopped = run.simulation.round < rounds and not run.diverged
-                results[run.place] = Result(run.simulation, run.rows, run.diverged, stopped)
-                if finished is not None and not stopped:
-                    finished(run.place, results[run.place])
-    return [results[place] for place in range(len(runs))]
+            identity: dict[str, Any] = {}
+            if plan.resume or plan.checkpoint or simulation.layout.hosts > 1:
+                identity = run_identity(
+                    plan.problem, simulation.method, participation, plan.seed, init, dtype, simulation.compute
+                )
+                extra: dict[str, Any] = {"adapt_on_test": adapt_on_test or None, "eval_clients": eval_clients}
+                extra["local_models"] = None if simulation.bank is None else simulation.bank.digest
+                for name, chosen in (("privacy", privacy), ("aggregate", rule), ("attack", attack)):
+                    extra[name] = None if chosen is None else plain_value(chosen)
+                identity |= {name: value for name, value in extra.items() if value is not None}
+            every = {"rounds": rounds, "eval_every": eval_every, "checkpoint_every": checkpoint_every}
+            hosts.refuse_different(identity | every)
+            run = RunUnderWay(place, plan, simulation, identity)
+            if plan.checkpoint is not None:
+                hosts.agreed(partial(_lock, locks, plan.checkpoint))
+            if plan.resume is not None:
+                run.rows = checkpoints.kept_rows(_resumed(simulation, plan.resume, identity), eval_every, rounds)
+            if simulation.round > rounds:
+                which = f"{plan.resume}: this checkpoint is of round {simulation.round}"
+                raise PolyfedError(f"{which}, beyond the {rounds} asked for")
+            if plan.checkpoint is not None:
+                same = plan.resume == plan.checkpoint  # what is newer than the one that it goes on from is damaged
+                checkpoints.clear(plan.checkpoint, after=checkpoints.name_of(simulation.round) if same else "")
+            runs.append(run)
+        loop = Loop(rounds, eval_every, checkpoint_every, progress, keep_finished)
+        results: dict[int, Result] = {}
+        with interruptible() as interrupted:
+            for places in batches([run.simulation for run in runs], [plan.finetune for plan in planned]):
+                loop.drive([runs[place] for place in places], interrupted)
+                for run in (runs[place] for place in places):
+                    if run.diverged:
+                        run.diverged = f"{run.plan.algorithm.name} diverged: {run.diverged}; a smaller lr may help"
+                        warnings.warn(run.diverged, RuntimeWarning, stacklevel=3)
+                    stopped = run.simulation.round < rounds and not run.diverged
+                    results[run.place] = Result(run.simulation, run.rows, run.diverged, stopped)
+                    if finished is not None and not stopped:
+                        finished(run.place, results[run.place])
+        return [results[place] for place in range(len(runs))]
+
+
+def _lock(locks: ExitStack, folder: Path) -> None:
+    locks.enter_context(locked(folder, 0o700))
 
 
 def _say_cautions(problem: Problem) -> None:

@@ -31,6 +31,9 @@ from polyfed.engine.privacy import mechanism as private
 from polyfed.engine.privacy.accounting import Accountant
 from polyfed.engine.privacy.mechanism import Privacy
 from polyfed.engine.programs import Programs, shapes_of
+from polyfed.engine.robust.attack import Attack
+from polyfed.engine.robust.settings import Aggregate
+from polyfed.engine.robust.singles import check_method, check_store, poisoned, singles
 from polyfed.engine.round.records import Data, wire_bits
 from polyfed.engine.scores import ScoredClients, scored_clients
 from polyfed.engine.states.bank import LocalModelBank
@@ -85,12 +88,14 @@ class Simulation:
         folder: Path | None = None,
         eval_clients: int | None = None,
         privacy: Privacy | None = None,
+        aggregate: Aggregate | None = None,
+        attack: Attack | None = None,
         local_models: LocalModels = None,
         making: MakingProgress | None = None,
     ) -> None:
-        """`compute`, `store`, `eval_clients`, `privacy`, `local_models`: see `simulate`.
+        """`folder`: where states that are on disk go; `making`: told how far local models are that have to be made.
 
-        `folder`: where states that are on disk go; `making`: told how far local models are that have to be made.
+        The others: see `simulate`.
         """
         if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**32:
             raise PolyfedError(f"seed must be a whole number from 0 to 2^32 - 1, found {seed!r}")
@@ -117,6 +122,7 @@ class Simulation:
         self.bank = bank_of(problem, method, local_models, init=init, dtype=dtype, progress=making, **where)
         self.privacy = privacy
         self.accountant = None if privacy is None else Accountant(privacy, self.sampling)
+        self.singles = singles(aggregate, attack, problem, self.sampling, privacy, seed)
         self.layout = layout(len(problem), devices)
         self.round = self.iterations = self.bits_up = self.bits_down = self.empty_rounds = 0
         self.seconds = 0.0
@@ -130,9 +136,13 @@ class Simulation:
             self.on_demand = isinstance(problem.federation, Population)
             state_bytes = len(problem) * trees.bits(start) // 8
             self.store = hosts.agreed(lambda: choose(store, state_bytes, self.layout, self.on_demand))
+            check_store(self.singles, self.store)
             in_blocks = whole and self.store == "device"
             data, splits = data_on(problem, self.layout, seed, in_blocks)
-            self.programs = Programs(problem, traced, self.layout, self.sampling, chunk, data, splits, narrow, privacy)
+            if not self.on_demand:
+                data = poisoned(problem, self.layout, data, self.singles)
+            place = (self.layout, self.sampling, chunk, data, splits, narrow, privacy, self.singles)
+            self.programs = Programs(problem, traced, *place)
             self.programs.given_models = self.bank is not None
             parts = SharedParts(self.bank)
             self.kept_start = parts.without(start)
@@ -143,10 +153,10 @@ class Simulation:
             if self.store == "device":
                 self._residence = Resident(self.programs, server, start, parts)
             else:
-                place = None
+                disk = None
                 if self.store == "disk":
-                    place = folder if folder and hosts.is_first() else Path(tempfile.gettempdir())
-                self._residence = Streamed(self.programs, server, start, Feed(self.programs, dtype), parts, place)
+                    disk = folder if folder and hosts.is_first() else Path(tempfile.gettempdir())
+                self._residence = Streamed(self.programs, server, start, Feed(self.programs, dtype), parts, disk)
             self.facts = self._facts()
 
     def prepare(self) -> None:
@@ -291,7 +301,8 @@ class Simulation:
         (clients, rows), excluded = self._residence.rows(), np.zeros(len(self.problem), np.int32)
         for client, count in self._residence.excluded.items():
             excluded[client] = count
-        return Snapshot(self.server, clients, excluded[clients], self._residence.shares[clients], rows)
+        norms = tuple(self.resident.norms) if self.store == "device" else ()
+        return Snapshot(self.server, clients, excluded[clients], self._residence.shares[clients], rows, norms)
 
     def restore(self, state: Snapshot, counters: dict[str, int], seconds: float) -> None:
         """Go on from a checkpoint."""
@@ -324,6 +335,8 @@ class Simulation:
         def look(method: Algorithm, data: Data, server: Server, state: State) -> None:
             broadcast, nobody = method.broadcast(server), jnp.int32(0)
             upload, _ = round.one_client(method, broadcast, data, nobody, nobody, state)
+            if self.singles is not None:
+                check_method(method, server, upload)
             model = method.personal(server, state)
             refines = not same_arrays(refined(round, method, model, nobody, data), model)
             share = None

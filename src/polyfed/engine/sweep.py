@@ -34,7 +34,7 @@ from polyfed.problem.objective import Examples
 from polyfed.problem.problem import DType, precision
 
 BY_CLIENT = P(None, AXIS)
-CARRY = Carry(P(), BY_CLIENT, P(), P())  # pyright: ignore[reportArgumentType]
+CARRY = Carry(P(), BY_CLIENT, P(), P(), P())  # pyright: ignore[reportArgumentType]
 CPU_CLIENTS, ACCELERATOR_CLIENTS = 16, 128
 """The clients of all runs that work at the same time on a device, unless there are more runs: with more, those of
 unlike sizes wait for each other."""
@@ -246,9 +246,10 @@ def _shards(shards: Sequence[Shard], place: Layout) -> Shard:
 def _shape(simulation: Simulation) -> Hashable:
     """What runs must agree in to be one program; None for one that is run by itself.
 
-    States outside the devices, rows on demand, samples of evaluated clients and several hosts are.
+    States outside the devices, rows on demand, samples of evaluated clients, several hosts and servers that see single
+    uploads are.
     """
-    if simulation.store != "device" or simulation.layout.hosts > 1:
+    if simulation.store != "device" or simulation.layout.hosts > 1 or simulation.singles is not None:
         return None
     if len(simulation.evaluated) < len(simulation.problem):
         return None
@@ -278,6 +279,8 @@ def _facts(simulation: Simulation) -> dict[str, Hashable]:
 def _refuse_unlike(first: Simulation, other: Simulation) -> None:
     if first.layout.hosts > 1:
         raise PolyfedError(f"runs of a sweep are those of one process, found {first.layout.hosts}")
+    if first.singles is not None or other.singles is not None:
+        raise PolyfedError("runs whose server sees single uploads are no sweep; simulate_all runs them one by one")
     expected = _facts(first)
     for name, fact in _facts(other).items():
         if fact != expected[name]:

@@ -11,6 +11,7 @@ from string import Template
 
 from plotly.offline import get_plotlyjs
 
+from polyfed.core.files import write_text
 from polyfed.report.cautions import cautions
 from polyfed.report.data import page_data
 from polyfed.report.headline import headline
@@ -27,7 +28,7 @@ def write_report(runs: Sequence[RunRecord], path: str | Path, *, title: str) -> 
     """Write the report of these runs to `path`. The same runs and title give the same bytes."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(render(runs, title=title), encoding="utf-8", newline="\n")
+    write_text(path, render(runs, title=title))
     return path
 
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from polyfed.core.files import safe_cell, write_text
 from polyfed.report.gains import GAINS, LOSES, UNDECIDED
 from polyfed.report.methods import WORSE, Method, Task, group
 from polyfed.report.numbers import MISSING, between, gained, like, minus, strict_average
@@ -137,7 +138,7 @@ class Table:
             marks = [str(mark in line.marks).lower() for mark in ("diverged", WORSE)]
             numbers = [v for cell, ends in zip(line.cells, endings, strict=True) for v in _plain(cell, ends)]
             texts = ["" if value is None or math.isinf(value) else repr(value) for value in numbers]
-            writer.writerow([line.label, len(line.runs), *marks, *texts])
+            writer.writerow([safe_cell(line.label), len(line.runs), *marks, *texts])
         return out.getvalue()
 
     def to_markdown(self) -> str:
@@ -218,7 +219,7 @@ def write_files(table: Table, folder: str | Path, name: str) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     texts = {".csv": table.to_csv(), ".md": table.to_markdown(), ".tex": table.to_latex()}
     for ending, text in texts.items():
-        (folder / f"{name}{ending}").write_text(text, encoding="utf-8", newline="\n")
+        write_text(folder / f"{name}{ending}", text)
     return [folder / f"{name}{ending}" for ending in texts]
 
 

@@ -1,4 +1,4 @@
-"""Configs: TOML with the sections [data] [problem] [algorithm] [run] [privacy] [tune]; [[compare]] for several methods.
+"""Configs: TOML; the sections [data] [problem] [algorithm] [run] [privacy] [aggregate] [attack] [tune], [[compare]].
 
 Every key is checked; an error names the file, the key, what was found and what was expected.
 """
@@ -23,6 +23,8 @@ from polyfed.core.errors import PolyfedError, suggestion
 from polyfed.core.schedules import Decay, Inverse, InverseStep
 from polyfed.engine.measure import FineTune
 from polyfed.engine.privacy.mechanism import Privacy, privacy_settings
+from polyfed.engine.robust.attack import Attack, attack_settings
+from polyfed.engine.robust.settings import Aggregate, aggregate_settings
 from polyfed.models import MODELS
 from polyfed.problem.losses import LOSSES
 from polyfed.problem.metrics import Metric
@@ -33,7 +35,7 @@ from polyfed.studies.scoring import problem_metric
 if TYPE_CHECKING:
     from polyfed.studies.search_space import TunePlan
 
-SECTIONS = ("data", "problem", "algorithm", "run", "privacy", "tune", "compare")
+SECTIONS = ("data", "problem", "algorithm", "run", "privacy", "aggregate", "attack", "tune", "compare")
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,8 @@ class Config:
     shared: dict[str, Any] = field(default_factory=dict)
     tune: TunePlan | None = None
     privacy: Privacy | None = None
+    aggregate: Aggregate | None = None
+    attack: Attack | None = None
     _problem: Problem | None = None
     _federation: data.Federation | data.Population | None = None
     _redrawn: dict[int, Problem] = field(default_factory=dict)
@@ -121,7 +125,8 @@ class Config:
         model = MODELS[self.problem_section["model"]]
         problem = {**_defaults(model), **self.problem_section, "loss": self.problem.loss.name, "l2": self.problem.l2}
         tables = {"data": source, "problem": problem, "algorithm": algorithm, "run": as_table(self.run)}
-        return tables if self.privacy is None else tables | {"privacy": as_table(self.privacy)}
+        chosen = {"privacy": self.privacy, "aggregate": self.aggregate, "attack": self.attack}
+        return tables | {name: as_table(owner) for name, owner in chosen.items() if owner is not None}
 
     @property
     def federation(self) -> data.Federation | data.Population:
@@ -208,8 +213,11 @@ def make_config(
     privacy = privacy_settings(merged.get("privacy"), where)
     if privacy is not None and "tune" in merged:
         raise PolyfedError(f"{where}: [tune] does not go with [privacy]: what every candidate spends is not counted")
+    aggregate, attack = aggregate_settings(merged.get("aggregate"), where), attack_settings(merged.get("attack"), where)
+    if (aggregate or attack) and "tune" in merged:
+        raise PolyfedError(f"{where}: [tune] does not go with [aggregate] or [attack]")
     tune = _tune(merged.get("tune"), methods, where)
-    return Config(source, problem, methods, run, where, dict(shared), tune, privacy)
+    return Config(source, problem, methods, run, where, dict(shared), tune, privacy, aggregate, attack)
 
 
 def algorithm_from(options: Mapping[str, Any], section: str = "algorithm", where: str = "config") -> Algorithm:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import shutil
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +16,7 @@ import numpy as np
 from polyfed.algorithms import Local
 from polyfed.algorithms.shared.mixture import MixtureMethod
 from polyfed.core.errors import Interrupted, PolyfedError
-from polyfed.core.files import as_toml, slug, write_csv, write_text
+from polyfed.core.files import as_json, as_toml, owner_only, slug, write_csv, write_text
 from polyfed.core.machine import peak_memory_bytes
 from polyfed.engine import hosts
 from polyfed.engine.checkpoint import checkpoint as checkpoints
@@ -149,6 +148,8 @@ def _run_draws(
             adapt_on_test=settings.adapt_on_test,
             privacy=config.privacy,
             making=in_words(options.say),
+            aggregate=config.aggregate,
+            attack=None if algorithm.name == Local.name else config.attack,
         )
         if first:
             for writer in writers:
@@ -286,7 +287,7 @@ class RunWriter:
 
     def write(self, row: dict[str, Any]) -> None:
         file = self.open()
-        file.write(json.dumps(plain(_deployed(row, self.method))) + "\n")
+        file.write(as_json(_deployed(row, self.method)) + "\n")
         file.flush()
 
 
@@ -347,6 +348,7 @@ def _write_outcome(
         "cautions": cautions,
         "adapted_on_test": adapts_on_test(simulation, method),
         **({} if simulation.spent is None else {"epsilon": simulation.spent["epsilon"], "privacy": simulation.spent}),
+        **({} if simulation.singles is None else simulation.singles.facts(problem.federation.clients)),
         "metric": {
             "name": shown.name,
             "label": shown.label,
@@ -357,7 +359,7 @@ def _write_outcome(
         "undefined": {shown.name: _without(outcome.metrics, shown.name, rows)},
         **figures,
     }
-    write_text(folder / "summary.json", json.dumps(plain(summary), indent=1) + "\n")
+    write_text(folder / "summary.json", as_json(summary, indent=1) + "\n")
 
 
 def _without(metrics: Metrics, name: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -382,18 +384,9 @@ def _write_models(folder: Path, simulation: Simulation) -> None:
     if not hosts.is_first():
         deque(blocks or (), maxlen=0)  # to have them sent
         return
-    folder.mkdir(exist_ok=True)
+    owner_only(folder)
     shared = simulation.global_params
     if shared is not None:
         save_tree(folder / "global.safetensors", shared)
     if blocks is not None:
         save_rows(folder / "personal.safetensors", blocks, len(simulation.evaluated))
-
-
-def plain(value: Any) -> Any:
-    """As JSON knows it: a number that is not finite becomes null."""
-    if isinstance(value, dict):
-        return {key: plain(inner) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [plain(inner) for inner in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from polyfed.core.files import write_text
+from polyfed.core.files import plain_cell, safe_cell, write_text
 
 NAME = "shares.csv"
 
@@ -44,7 +44,7 @@ def read_shares(folder: Path) -> Shares | None:
     if not rows:
         return None
     values = np.array([[float(cell) for cell in row[1:]] for row in rows])
-    return Shares(tuple(lines[0][1:]), tuple(int(row[0]) for row in rows), values)
+    return Shares(tuple(map(plain_cell, lines[0][1:])), tuple(int(row[0]) for row in rows), values)
 
 
 class ShareLog:
@@ -53,7 +53,7 @@ class ShareLog:
     def __init__(self, folder: Path, clients: Sequence[str], past: Collection[int] = ()) -> None:
         """Begin a new file; where a run goes on, keep the lines of the rounds in `past`."""
         self.path = folder / NAME
-        self.heading, lines = ["round", *clients], []
+        self.heading, lines = ["round", *(str(safe_cell(name)) for name in clients)], []
         if past and self.path.is_file():
             with self.path.open(newline="") as file:
                 complete = [line for line in csv.reader(file) if len(line) == len(clients) + 1]

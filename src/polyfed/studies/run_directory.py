@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from polyfed.core.errors import PolyfedError
+from polyfed.core.files import plain_cell
 from polyfed.studies.own_shares import Shares, read_shares
 
 SPLITS = "splits"
@@ -55,7 +56,7 @@ def read_run(path: str | Path) -> RunRecord:
         summary = json.loads((path / "summary.json").read_text())
         with (path / "clients.csv").open(newline="") as file:
             clients = [
-                {key: value if key == "client" else _number(value) for key, value in row.items()}
+                {key: plain_cell(value) if key == "client" else _number(value) for key, value in row.items()}
                 for row in csv.DictReader(file)
             ]
         shares = read_shares(path)

@@ -153,3 +153,25 @@ def test_a_broken_file_is_refused_by_name(tmp_path, kind, content):
     path.write_bytes(content)
     with pytest.raises(PolyfedError, match=rf"broken\.{kind}: cannot be read as a {kind} table"):
         data.load(kind, path=path, client="a", target="b")
+
+
+def test_the_time_is_linear_in_the_number_of_columns() -> None:
+    compared = 0
+
+    class Name(str):
+        """Counts how often it is compared."""
+
+        __slots__ = ()
+        __hash__ = str.__hash__
+
+        def __eq__(self, other: object) -> bool:
+            nonlocal compared
+            compared += 1
+            return str(self) == str(other)
+
+    count = 300
+    names = [Name(f"feature {i}") for i in range(count)]
+    table = pd.DataFrame(np.ones((4, count)), columns=[str(name) for name in names])
+    table["site"], table["y"] = ["a", "b"] * 2, [0.0, 1.0, 2.0, 3.0]
+    Federation.from_dataframe(table, client="site", target="y", features=names, test=0.0, validation=0.0)
+    assert compared < 30 * count

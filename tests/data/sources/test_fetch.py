@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import hashlib
 import io
+import lzma
 import socket
 import tarfile
 import threading
@@ -319,16 +322,50 @@ def test_an_archive_is_unpacked_and_only_what_is_known_is_taken_out(server, know
     assert DATASETS["sample"].missing(tmp_path / "data") == []
 
 
+def encrypted() -> bytes:
+    """A zip whose one file is marked as encrypted, as no tool of the standard library makes it."""
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        archive.writestr("in/a.bin", b"A" * 20)
+    content = bytearray(packed.getvalue())
+    for signature, flags in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        content[content.index(signature) + flags] |= 1
+    return bytes(content)
+
+
+def wrong_bit(packed: bytes, place: int) -> bytes:
+    return packed[:place] + bytes([packed[place] ^ 1]) + packed[place + 1 :]
+
+
+BOTH = {"in/a.bin": bytes(range(256)) * 40, "in/b.bin": b"B" * 5000}
+
+
 @pytest.mark.parametrize(
     ("archive", "message"),
     [
+        (encrypted(), r"a damaged archive \(in/a.bin is encrypted, and no password is known\)"),
+        (wrong_bit(lzma.compress(gzip.decompress(tarred(BOTH))), 200), "a damaged archive"),
+        (wrong_bit(bz2.compress(gzip.decompress(tarred(BOTH))), 200), "a damaged archive"),
+        (wrong_bit(tarred(BOTH), len(tarred(BOTH)) - 6), "a damaged archive \\(CRC check failed"),
+        (wrong_bit(gzip.compress(gzip.decompress(tarred(BOTH)), 0), 700), "a damaged archive \\(CRC check failed"),
         (tarred({"in/a.bin": b"A"}), "there is no b.bin in it"),
         (tarred({"in/a.bin": b"A", "x/a.bin": b"A", "in/b.bin": b"B"}), "x/a.bin is there twice"),
         (tarred({"in/a.bin": b"A"}, b="/etc/passwd"), "in/b.bin is .* not a plain file"),
         (tarred({"in/a.bin": b"A" * 5000, "in/b.bin": b"B" * 5000})[:60], "a damaged archive"),
         (b"not an archive at all", "a damaged archive"),
     ],
-    ids=["incomplete", "twice", "a link", "cut", "no archive"],  # the bytes have the time in them
+    ids=[
+        "encrypted",
+        "xz",
+        "bz2",
+        "gzip's sum",
+        "gzip's content",
+        "incomplete",
+        "twice",
+        "a link",
+        "cut",
+        "no archive",
+    ],  # the bytes have the time in them
 )
 def test_wrong_archives_are_refused_and_leave_nothing(tmp_path, archive, message):
     (tmp_path / "packed").write_bytes(archive)

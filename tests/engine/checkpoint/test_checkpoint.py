@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 
@@ -18,14 +19,55 @@ def train(problem, folder: Path, **options):
     return pf.simulate(problem, METHOD, **{"rounds": 4, "participation": 3, "checkpoint": folder, **options})
 
 
-def test_the_newest_checkpoint_is_kept_and_older_ones_go(problem, tmp_path: Path) -> None:
+def test_the_two_newest_checkpoints_are_kept_and_older_ones_go(problem, tmp_path: Path) -> None:
     train(problem, tmp_path, rounds=5, checkpoint_every=2)
-    assert [path.name for path in tmp_path.iterdir()] == ["round-000000005"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["round-000000004", "round-000000005"]
     assert {path.name for path in (tmp_path / "round-000000005").iterdir()} == {
         "state.safetensors",
         "clients.safetensors",
         "meta.json",
+        "digests.json",
     }
+
+
+@pytest.mark.parametrize("name", ["state.safetensors", "clients.safetensors", "meta.json", "digests.json"])
+def test_flipped_bits_are_noticed_and_the_checkpoint_before_is_used(problem, tmp_path: Path, caplog, name: str) -> None:
+    whole = train(problem, tmp_path / "whole", rounds=8)
+    train(problem, tmp_path / "run", rounds=6, checkpoint_every=4)
+    file = tmp_path / "run" / "round-000000006" / name
+    content = bytearray(file.read_bytes())
+    rng = np.random.default_rng(0)
+    for place in rng.choice(len(content), 3, replace=False):
+        content[place] ^= 1 << rng.integers(8)
+    file.write_bytes(content)
+    resumed = train(problem, tmp_path / "run", rounds=8, resume=tmp_path / "run")
+    assert "round-000000006: this checkpoint is damaged" in caplog.text
+    assert "going on from round-000000004" in caplog.text
+    for left, right in zip(*(jax.tree.leaves(r.simulation.server) for r in (whole, resumed)), strict=True):
+        np.testing.assert_array_equal(left, right)
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["round-000000004", "round-000000008"]
+
+
+def test_a_damaged_checkpoint_is_written_anew(problem, tmp_path: Path) -> None:
+    train(problem, tmp_path, rounds=6, checkpoint_every=4)
+    file = tmp_path / "round-000000006" / "state.safetensors"
+    file.write_bytes(file.read_bytes()[:-1] + b"?")
+    train(problem, tmp_path, rounds=6, resume=tmp_path)
+    assert checkpoint.latest(tmp_path) == tmp_path / "round-000000006"
+    assert not file.read_bytes().endswith(b"?")
+
+
+def test_a_checkpoint_of_a_version_without_digests_is_read(problem, tmp_path: Path) -> None:
+    train(problem, tmp_path)
+    (tmp_path / "round-000000004" / "digests.json").unlink()
+    assert checkpoint.latest(tmp_path) == tmp_path / "round-000000004"
+
+
+def test_the_owner_alone_can_read_states(problem, tmp_path: Path) -> None:
+    train(problem, tmp_path / "new")
+    kept = tmp_path / "new" / "round-000000004"
+    assert [oct(path.stat().st_mode & 0o777) for path in (tmp_path / "new", kept)] == ["0o700", "0o700"]
+    assert {oct(path.stat().st_mode & 0o777) for path in kept.glob("*.safetensors")} == {"0o600"}
 
 
 def test_what_a_crash_left_half_written_is_passed_over(problem, tmp_path: Path) -> None:
@@ -108,7 +150,7 @@ def test_a_damaged_checkpoint_is_refused_in_one_sentence(problem, tmp_path: Path
     train(problem, tmp_path)
     state = tmp_path / "round-000000004" / "state.safetensors"
     state.write_bytes(state.read_bytes()[:40])
-    with pytest.raises(pf.PolyfedError, match="cannot be read"):
+    with pytest.raises(pf.PolyfedError, match=r"damaged: state\.safetensors is not as it was written, and there is no"):
         pf.simulate(problem, METHOD, rounds=6, participation=3, resume=tmp_path)
 
 

@@ -129,11 +129,13 @@ def _columns(df: DataFrame, client: str, target: str, features: Sequence[str] | 
     if len(doubled):
         raise PolyfedError(f"{origin}the column {doubled[0]!r} appears more than once")
     chosen = [c for c in df.columns if c not in (client, target)] if features is None else list(features)
+    seen: set[str] = set()
     for column in chosen:
         if column in (client, target):
             raise PolyfedError(f"{origin}the column {column!r} is a feature and also the client or the target")
-        if chosen.count(column) > 1:
+        if column in seen:
             raise PolyfedError(f"{origin}features names the column {column!r} more than once")
+        seen.add(column)
     if not chosen:
         raise PolyfedError(f"{origin}there are no feature columns beside {client!r} and {target!r}")
     return chosen

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import lzma
 import os
 import shutil
 import tarfile
@@ -47,17 +49,38 @@ def unpack(archive: Path, folder: Path, members: Sequence[str]) -> None:
                 parts[target] = target.with_name(f"{target.name}.part")
                 with source, parts[target].open("wb") as out:
                     shutil.copyfileobj(source, out, 2**20)
+            if isinstance(content, tarfile.TarFile):
+                _read_to_the_end(content)
         for target, part in parts.items():
             os.replace(part, target)
-    except (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error) as error:
+    except (tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, lzma.LZMAError, EOFError, zlib.error) as error:
+        raise PolyfedError(f"{archive}: a damaged archive ({error})") from None
+    except NotImplementedError as error:
+        raise PolyfedError(f"{archive}: packed in a way that is not known here ({error})") from None
+    except OSError as error:
+        if error.errno is not None:  # of the disk, and not of what bz2 found in the file
+            raise
         raise PolyfedError(f"{archive}: a damaged archive ({error})") from None
     finally:
         for part in parts.values():
             part.unlink(missing_ok=True)
 
 
+def _read_to_the_end(content: tarfile.TarFile) -> None:
+    """What follows the last file: only at the end of the stream does gzip tell whether all of it was as written."""
+    stream = content.fileobj
+    assert stream is not None
+    for _ in range(LARGEST // 2**20):
+        if not stream.read(2**20):
+            return
+    raise tarfile.ReadError("more follows the last file than there is room for")
+
+
 def _entries(content: tarfile.TarFile | zipfile.ZipFile) -> list[Entry]:
     if isinstance(content, zipfile.ZipFile):
+        for info in content.infolist():
+            if info.flag_bits & 1:
+                raise zipfile.BadZipFile(f"{info.filename} is encrypted, and no password is known")
         return [
             Entry(info.filename, info.file_size, not info.is_dir(), partial(content.open, info))
             for info in content.infolist()

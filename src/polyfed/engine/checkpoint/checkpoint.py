@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import logging
 import os
 import re
 import shutil
@@ -10,6 +12,7 @@ import tempfile
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -18,12 +21,16 @@ import numpy as np
 from safetensors import SafetensorError
 
 from polyfed.core.errors import PolyfedError
+from polyfed.core.files import owner_only
 from polyfed.core.trees import Tree
 from polyfed.engine import hosts
 from polyfed.engine.checkpoint.tensors import blank_rows, load_rows, load_tree, save_rows, save_tree
 
 FORMAT = 3
 NAME = re.compile(r"round-(\d{9})")
+DIGESTS = "digests.json"
+
+log = logging.getLogger("polyfed")
 
 
 SHARED = ("server", "clients", "excluded", "shares")
@@ -42,27 +49,37 @@ class Snapshot:
     """per one of them: its share of the server's averages, summed over the rounds"""
     rows: Iterable[Tree]
     """their states in the same order, in blocks: a leading client axis on each array"""
+    norms: tuple[float, ...] = ()
+    """the median norms of past rounds' uploads, where the next round is bounded by them"""
+
+
+def name_of(round: int) -> str:
+    return f"round-{round:09d}"
 
 
 def save(folder: Path, round: int, state: Snapshot, meta: dict[str, Any]) -> Path:
-    """Write `folder/round-N`, then drop older ones. The new one appears by a rename, after all of it is on the disk.
+    """Write `folder/round-N`, and drop all but the one before. It appears by a rename, after all of it is on the disk.
 
     Process 0 writes it; the others only send it their clients' rows, block by block.
     """
-    target = folder / f"round-{round:09d}"
+    target = folder / name_of(round)
     if not hosts.is_first():
-        if not hosts.agreed(target.exists):
+        if not hosts.agreed(partial(_whole, target)):
             deque(state.rows, maxlen=0)
         return target
-    folder.mkdir(parents=True, exist_ok=True)
-    if hosts.agreed(target.exists):
+    owner_only(folder)
+    if hosts.agreed(partial(_whole, target)):
         return target
+    if target.exists():
+        shutil.rmtree(target)
     work = Path(tempfile.mkdtemp(prefix=".writing-", dir=folder))
     try:
         shared = {name: getattr(state, name) for name in SHARED}
         save_tree(work / "state.safetensors", shared)
         save_rows(work / "clients.safetensors", state.rows, len(state.clients))
-        (work / "meta.json").write_text(json.dumps({"format": FORMAT, "stored": len(state.clients), **meta}, indent=1))
+        (work / "meta.json").write_text(json.dumps(_meta(state, meta), indent=1))
+        digests = {file.name: _digest(file) for file in sorted(work.iterdir())}
+        (work / DIGESTS).write_text(json.dumps(digests, indent=1))
         for file in (*work.iterdir(), work):
             _sync(file)
         work.rename(target)
@@ -70,31 +87,69 @@ def save(folder: Path, round: int, state: Snapshot, meta: dict[str, Any]) -> Pat
     except BaseException:
         shutil.rmtree(work, ignore_errors=True)
         raise
-    for old in [
-        path for path in folder.iterdir() if path != target and (NAME.fullmatch(path.name) or _left_over(path))
-    ]:
-        shutil.rmtree(old, ignore_errors=True)
+    kept = [target.name, *[name for name in _kept(folder) if name < target.name][:1]]
+    for path in list(folder.iterdir()):
+        if (NAME.fullmatch(path.name) and path.name not in kept) or _left_over(path):
+            shutil.rmtree(path, ignore_errors=True)
     return target
 
 
-def clear(folder: Path) -> None:
-    """Remove the checkpoints of an earlier run."""
+def clear(folder: Path, after: str = "") -> None:
+    """Remove the checkpoints of an earlier run; `after`: only those that are newer than this one."""
     if not hosts.is_first():
         return
     for path in list(folder.iterdir()) if folder.is_dir() else []:
-        if NAME.fullmatch(path.name) or _left_over(path):
+        if (NAME.fullmatch(path.name) and path.name > after) or _left_over(path):
             shutil.rmtree(path)
 
 
 def latest(folder: Path) -> Path | None:
-    """The newest checkpoint in a folder of process 0; None where there is none."""
+    """The newest checkpoint in a folder of process 0 that is not damaged; None where there is none at all."""
     name = hosts.agreed(lambda: _latest(folder))
     return None if name is None else folder / name
 
 
 def _latest(folder: Path) -> str | None:
-    kept = sorted(path for path in folder.iterdir() if NAME.fullmatch(path.name)) if folder.is_dir() else []
-    return kept[-1].name if kept else None
+    damaged = ""
+    for name in _kept(folder):
+        reason = _damage(folder / name)
+        if reason is None:
+            if damaged:
+                log.warning("%s; going on from %s", damaged, name)
+            return name
+        damaged = damaged or f"{folder / name}: this checkpoint is damaged: {reason}"
+    if damaged:
+        raise PolyfedError(f"{damaged}, and there is no other to go on from")
+    return None
+
+
+def _kept(folder: Path) -> list[str]:
+    """The names of a folder's checkpoints, the newest first."""
+    names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
+    return sorted((name for name in names if NAME.fullmatch(name)), reverse=True)
+
+
+def _damage(path: Path) -> str | None:
+    """What is wrong with a checkpoint; None where its files are those that were written."""
+    try:
+        json.loads((path / "meta.json").read_bytes())
+        if not (path / DIGESTS).exists():  # of an older version
+            return None
+        for name, digest in json.loads((path / DIGESTS).read_bytes()).items():
+            if _digest(path / name) != digest:
+                return f"{name} is not as it was written"
+    except (OSError, ValueError, AttributeError) as error:
+        return str(error)
+    return None
+
+
+def _whole(path: Path) -> bool:
+    return path.exists() and _damage(path) is None
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "blake2b").hexdigest()
 
 
 def load(path: Path, server: Tree, start: Tree) -> tuple[Snapshot, dict[str, Any]]:
@@ -114,7 +169,7 @@ def load(path: Path, server: Tree, start: Tree) -> tuple[Snapshot, dict[str, Any
             first = list(islice(rows, 1))  # which also looks at the file's head
             snapshots.append(Snapshot(**shared, rows=chain(first, rows)))
             return meta
-        except (OSError, KeyError, json.JSONDecodeError, SafetensorError) as error:
+        except (OSError, KeyError, json.JSONDecodeError, UnicodeDecodeError, SafetensorError) as error:
             raise PolyfedError(f"{path}: this checkpoint cannot be read: {error}") from None
 
     meta = hosts.agreed(read)
@@ -122,7 +177,13 @@ def load(path: Path, server: Tree, start: Tree) -> tuple[Snapshot, dict[str, Any
         like = _like(server, meta["stored"])
         snapshots.append(Snapshot(**like, rows=blank_rows(start, meta["stored"])))
     shared = hosts.sent({name: getattr(snapshots[0], name) for name in SHARED})
-    return Snapshot(**shared, rows=map(hosts.sent, snapshots[0].rows)), meta
+    norms = tuple(meta.get("norms", ()))
+    return Snapshot(**shared, rows=map(hosts.sent, snapshots[0].rows), norms=norms), meta
+
+
+def _meta(state: Snapshot, meta: dict[str, Any]) -> dict[str, Any]:
+    norms = {"norms": state.norms} if state.norms else {}
+    return {"format": FORMAT, "stored": len(state.clients), **norms, **meta}
 
 
 def _like(server: Tree, stored: int) -> dict[str, Any]:

@@ -54,7 +54,7 @@ class TensorFile:
         text += b" " * (-len(text) % 8)
         self._data = 8 + len(text)
         head = struct.pack("<Q", len(text)) + text
-        self._file = path.open("r+b" if again else "wb")
+        self._file = path.open("r+b") if again else os.fdopen(_owners(path), "wb")
         if again:
             if self._file.read(len(head)) != head or path.stat().st_size != self._data + end:
                 raise PolyfedError(f"{path}: the arrays in this file are not those that were begun here")
@@ -82,6 +82,13 @@ class TensorFile:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _owners(path: Path) -> int:
+    """A new file that its owner alone can read."""
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    os.fchmod(handle, 0o600)
+    return handle
 
 
 def save_tree(path: Path, tree: Tree) -> None:

@@ -23,7 +23,7 @@ from polyfed.algorithms.shared.local_work import Weighted
 from polyfed.compress import Sealed
 from polyfed.core import trees
 from polyfed.core.errors import PolyfedError, suggestion
-from polyfed.core.trees import Tree
+from polyfed.core.trees import Scalar, Tree
 from polyfed.problem.problem import NotMeasured
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ def resolved(method: Algorithm, problem: Problem) -> Algorithm:
         raise PolyfedError(f"{error}; with privacy nothing is measured on the clients' rows") from None
 
 
-def drawn(like: Tree, deviation: float, key: jax.Array) -> Tree:
+def drawn(like: Tree, deviation: Scalar, key: jax.Array) -> Tree:
     """Independent Gaussian numbers with this standard deviation, in the shapes of a tree."""
     leaves, structure = jax.tree.flatten(like)
     noise = [

@@ -65,6 +65,8 @@ class Updated(NamedTuple):
     emphasis: jax.Array
     catching_up: jax.Array
     """participants that had not been there in the round before, where that matters"""
+    norms: jax.Array | None = None
+    """the median norms of past rounds' uploads, where the next is bounded by them"""
 
 
 @dataclass(frozen=True)
@@ -95,9 +97,14 @@ class RoundOnDevices:
         return Worked(*round.local(*work))
 
     def update(self, seats: Seats, worked: Worked) -> Updated:
+        nobody = jnp.zeros((), jnp.int32)
+        if self.round.singles is not None:  # a rule for single uploads gives nobody a share of an average
+            step = self.round.update_singly(self.method, self.carry.server, worked.sums, self.carry.norms)
+            server, uploads, steps, norms = step
+            slots = worked.slots._replace(emphasis=jnp.zeros_like(worked.slots.emphasis))
+            return Updated(server, worked.states, slots, uploads, steps, worked.sums.emphasis, nobody, norms)
         moment = (self.data.seed, self.number)
         server, uploads, steps, emphasis = self.round.update(self.method, self.carry.server, worked.sums, moment)
-        nobody = jnp.zeros((), jnp.int32)
         return Updated(server, worked.states, worked.slots, uploads, steps, emphasis, nobody)
 
     def absorb(self, seats: Seats, updated: Updated) -> Updated:
@@ -127,4 +134,5 @@ class RoundOnDevices:
                 tally.empty + ((updated.uploads == 0) & jnp.any(seats.all_taken)),
                 round.counted(tally.shares, seats.clients, shares),
             ),
+            updated.norms,
         )

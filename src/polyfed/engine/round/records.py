@@ -121,6 +121,8 @@ class Carry(NamedTuple):
     excluded: jax.Array
     """per client: how often its update was not finite"""
     tally: Tally
+    norms: jax.Array | None = None
+    """the median norms of the uploads of past rounds, where the next round is bounded by them"""
 
 
 class Sums(NamedTuple):
@@ -157,10 +159,10 @@ class Contribution(NamedTuple):
     emphasis: jax.Array
 
 
-def contribution(upload: Upload) -> Contribution:
-    """An upload, multiplied by its weight."""
+def contribution(upload: Upload, as_such: bool = False) -> Contribution:
+    """An upload, multiplied by its weight, or as such."""
     weight, real = upload.weight, jnp.result_type(float)
-    plain = isinstance(weight, int | float) and weight == 1
+    plain = as_such or (isinstance(weight, int | float) and weight == 1)
     emphasis = jnp.asarray(weight if upload.emphasis is None else upload.emphasis, real)
     return Contribution(
         upload.values if plain else trees.scale(weight, upload.values),

@@ -7,7 +7,7 @@ time, and keeps only the sum of their uploads; one `psum` adds the devices up.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -26,6 +26,9 @@ from polyfed.engine.round.chunks import Chunk, add_up, keep, of_each, over_clien
 from polyfed.engine.round.records import Contribution, Data, Longest, Shard, Slots, Sums, contribution
 from polyfed.problem.objective import Examples, Objective
 from polyfed.problem.problem import Problem
+
+if TYPE_CHECKING:
+    from polyfed.engine.robust.singles import Singles
 
 ONE_EXCHANGE = 1 << 16
 """The most numbers that are copied into one vector to save exchanges between devices."""
@@ -47,6 +50,8 @@ class Round:
     privacy: Privacy | None = None
     uneven: bool = False
     """Whether clients take unequal numbers of steps: a device then takes its largest first."""
+    singles: Singles | None = None
+    """How the server treats single uploads, where it sees them."""
     dealt: bool = False
     """Whether they are dealt out to the devices also where all take part; else each is on the one that owns it."""
 
@@ -77,6 +82,8 @@ class Round:
         sent = jax.eval_shape(one, server, state)
         values = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), sent.values)
         none = jnp.zeros((), sent.weight.dtype)
+        if self.singles is not None:
+            values = self.singles.none(sent.values, self.slots, none.dtype)
         return Sums(values, none, none, jnp.zeros((), jnp.int32), none)
 
     def local(
@@ -100,7 +107,7 @@ class Round:
 
         def work(*given: Any) -> tuple[Contribution, State]:
             upload, state = self.one_client(*given)
-            return contribution(upload), state
+            return contribution(upload, as_such=self.singles is not None), state
 
         shared = (method, broadcast, data._replace(blocks=None), number)
 
@@ -115,9 +122,13 @@ class Round:
             sent, new = of_each(work, shared, (chunk.of(clients), _kept(old), rows))
             fine = mine & jax.vmap(trees.finite)((sent.values, sent.weight, new))
             done = Slots(fine, sent.silent, sent.bits, sent.emphasis)
+            if self.singles is None:
+                values = jax.tree.map(lambda t, leaf: t + add_up(keep(fine, leaf)), sums.values, sent.values)
+            else:
+                values = self.singles.plus(sums.values, chunk, sent, fine, mine, data.number(chunk.of(clients)))
             return (
                 Sums(
-                    jax.tree.map(lambda t, leaf: t + add_up(keep(fine, leaf)), sums.values, sent.values),
+                    values,
                     sums.weight + jnp.sum(keep(fine, sent.weight)),
                     sums.uploads + jnp.sum(fine, dtype=sums.uploads.dtype),
                     jnp.maximum(sums.steps, jnp.max(keep(mine, sent.steps))),
@@ -161,6 +172,10 @@ class Round:
         shared = randomness.purpose_key(data.seed, Purpose.LOCAL, number)
         f = self.objective(data, client, number, block)
         upload, state = method.local(broadcast, state, f, randomness.client_key(shared, data.client_ids[client]))
+        if self.singles is not None:
+            false = randomness.purpose_key(data.seed, Purpose.ATTACK, number)
+            key = randomness.client_key(false, data.client_ids[client])
+            upload = self.singles.sent(upload, data.number(client), key)
         return upload if self.privacy is None else self.privacy.clipped(method, upload), state
 
     def update(
@@ -178,6 +193,15 @@ class Round:
         key = randomness.purpose_key(seed, Purpose.NOISE, moment[1])
         released = self.privacy.released(whole, self.sampling.expected, key)
         return method.update(server, released), whole.count, steps, emphasis
+
+    def update_singly(
+        self, method: Algorithm, server: Server, sums: Sums, past: jax.Array | None
+    ) -> tuple[Server, jax.Array, jax.Array, jax.Array | None]:
+        """The same where the server sees single uploads; last the norms of past rounds, with this one's."""
+        assert self.singles is not None
+        whole, steps, _ = self._everywhere(sums._replace(values=None))
+        one, past = self.singles.total(sums.values, whole.population, past)
+        return trees.where(one.count > 0, method.update(server, one), server), one.count, steps, past
 
     def absorb(
         self,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -105,7 +105,7 @@ class Resident:
         excluded: Tree = np.zeros(self.layout.population, np.int32)
         self.shares = np.zeros(self.layout.population)
         self._host: Carry | None = Carry(
-            server, self._stacked(start), excluded, Tally.zero(self.layout.population, np.zeros)
+            server, self._stacked(start), excluded, Tally.zero(self.layout.population, np.zeros), self._past([])
         )
         self._device: Carry | None = None
 
@@ -116,7 +116,8 @@ class Resident:
             assert self._host is not None
             wide = any(leaf.dtype == np.float64 for leaf in jax.tree.leaves(self._host.tally))
             with precision("float64" if wide else "float32"):  # that of the run, whoever asks
-                self._device = self._placed(self._host.server, self._host.clients, np.asarray(self._host.excluded))
+                host = self._host
+                self._device = self._placed(host.server, host.clients, np.asarray(host.excluded), host.norms)
             self._host = None
         return self._device
 
@@ -136,6 +137,12 @@ class Resident:
     def excluded(self) -> dict[int, int]:
         counts = np.asarray(self._somewhere.excluded)
         return {int(client): int(counts[client]) for client in np.flatnonzero(counts)}
+
+    @property
+    def norms(self) -> list[float]:
+        """The median norms of the uploads of past rounds, where the next one is bounded by them."""
+        past = self._somewhere.norms
+        return [] if past is None else [float(norm) for norm in np.asarray(past) if not np.isnan(norm)]
 
     @property
     def carry(self) -> Carry:
@@ -206,7 +213,7 @@ class Resident:
             done += count
         self.shares, excluded = np.zeros(self.layout.population), np.zeros(self.layout.population, np.int32)
         self.shares[state.clients], excluded[state.clients] = state.shares, state.excluded
-        self._carry = self._placed(state.server, states, excluded)
+        self._carry = self._placed(state.server, states, excluded, self._past(state.norms))
 
     @property
     def _real(self) -> np.ndarray:
@@ -224,10 +231,15 @@ class Resident:
         here = self.programs.placed(self.layout.own(slots).reshape(-1))
         return here, self.programs.lent(self._carry.clients, slots), real
 
-    def _placed(self, server: Server, states: State, excluded: np.ndarray) -> Carry:
+    def _placed(self, server: Server, states: State, excluded: np.ndarray, past: Tree) -> Carry:
         blank = Tally.zero(self.layout.population, np.zeros)
-        placed_server, counts, tally = self.programs.everywhere((server, excluded, blank))
-        return Carry(placed_server, jax.tree.map(self.programs.placed, states), counts, tally)
+        placed_server, counts, tally, norms = self.programs.everywhere((server, excluded, blank, past))
+        return Carry(placed_server, jax.tree.map(self.programs.placed, states), counts, tally, norms)
+
+    def _past(self, norms: Sequence[float]) -> Tree:
+        """The norms of past rounds as the next one reads them; None where it reads none."""
+        singles = self.programs.singles
+        return None if singles is None else singles.past(norms)
 
     def _fetched(self, tree: Tree, real: np.ndarray) -> Tree:
         """Arrays with an entry per slot, without those that only fill up the devices."""

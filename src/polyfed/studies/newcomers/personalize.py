@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from polyfed.algorithms.contract import Algorithm, global_model
 from polyfed.algorithms.shared.local_work import work_of
 from polyfed.core.errors import PolyfedError
-from polyfed.core.files import slug, write_csv
+from polyfed.core.files import owner_only, slug, write_csv
 from polyfed.core.trees import Tree
 from polyfed.data import Federation
 from polyfed.engine.checkpoint.tensors import save_tree
@@ -94,7 +94,7 @@ class Newcomers:
     def save(self, folder: str | Path) -> Path:
         """Write newcomers.csv, a row per newcomer with every metric, and models/NAME.safetensors for each."""
         folder = Path(folder)
-        (folder / "models").mkdir(parents=True, exist_ok=True)
+        owner_only(folder / "models")
         taken: set[str] = set()
         rows = evaluate.client_rows(self.problem, self.metrics, None)
         for index, row in enumerate(rows):

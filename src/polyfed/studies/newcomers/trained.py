@@ -17,7 +17,7 @@ from safetensors import SafetensorError
 from polyfed.algorithms.contract import Algorithm, Server, get_algorithm
 from polyfed.compress import COMPRESSORS
 from polyfed.core.errors import PolyfedError
-from polyfed.core.files import write_text
+from polyfed.core.files import owner_only, write_text
 from polyfed.core.schedules import Decay, Inverse, InverseStep
 from polyfed.engine.checkpoint.tensors import load_tree, save_tree
 from polyfed.engine.measure import FineTune
@@ -74,7 +74,7 @@ def save(folder: Path, trained: Trained) -> None:
     """Write `server/` into a run's folder: the server's state, and method.json, which names the rest."""
     place = folder / FOLDER
     shutil.rmtree(place, ignore_errors=True)
-    place.mkdir(parents=True)
+    owner_only(place)
     save_tree(place / "state.safetensors", trained.server)
     about = {
         "format": FORMAT,
