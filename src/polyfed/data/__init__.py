@@ -15,6 +15,7 @@ What a run computes on
   labels.py         targets: classes or real numbers
   names.py, seeds.py, option_checks.py  clients' names, random streams, checks of options
 
+tables/             raw tables: what columns hold, and the preparation that makes features of them
 formats/            what reads a file: tables, folders, npz, npy, IDX, a saved federation
 sources/            what makes or fetches a dataset: embedded ones, published ones, downloads
 """

@@ -178,11 +178,12 @@ def _columns(data: Federation) -> Iterator[Caution]:
     if large:
         there = np.flatnonzero(scale > 0)
         low = there[np.argmin(scale[there])]
+        by = "" if data.preparation is None else ", as prepare = true does"
         beside = f", beside {scale[low]:.2g} of {names[low]}" if scale[low] <= LARGE else ""
         yield Caution(
             "scales",
             f"features are on scales of up to {scale[large[0]]:.2g} ({_listed([names[i] for i in large])}){beside}, so "
-            f"that the first step may explode: standardize them{of}",
+            f"that the first step may explode: standardize them{by}{of}",
         )
 
 
