@@ -27,7 +27,7 @@ from polyfed.data.partitions import partition
 from polyfed.data.picture import picture
 from polyfed.data.population import Population
 from polyfed.data.power_law import fedbc_classes
-from polyfed.data.registry import load, sources
+from polyfed.data.registry import load, sources, table_section
 from polyfed.data.sources.cifar import cifar10
 from polyfed.data.sources.digits import digits
 from polyfed.data.sources.hugging_face import huggingface
@@ -63,4 +63,5 @@ __all__ = [
     "sines",
     "sources",
     "synthetic",
+    "table_section",
 ]
