@@ -159,8 +159,7 @@ def test_a_damaged_file_ends_with_one_sentence(tmp_path: Path) -> None:
 
 def test_info_of_a_table_says_what_every_column_holds(tmp_path: Path) -> None:
     rows = [
-        f"{['north', 'south', 'west'][i % 3]};{i % 7},5;{'AB'[i % 2]};text number {i} here;{i % 2}"
-        for i in range(90)
+        f"{['north', 'south', 'west'][i % 3]};{i % 7},5;{'AB'[i % 2]};text number {i} here;{i % 2}" for i in range(90)
     ]
     rows = [row.replace(f"{i % 7},5", "") if row.startswith("west") else row for i, row in enumerate(rows)]
     (tmp_path / "visits.csv").write_text("\n".join(["site;dose;ward;note;died", *rows]) + "\n")

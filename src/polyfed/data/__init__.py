@@ -28,6 +28,7 @@ from polyfed.data.picture import picture
 from polyfed.data.population import Population
 from polyfed.data.power_law import fedbc_classes
 from polyfed.data.registry import load, sources, table_section
+from polyfed.data.sources.airlines import airlines
 from polyfed.data.sources.cifar import cifar10
 from polyfed.data.sources.digits import digits
 from polyfed.data.sources.hugging_face import huggingface
@@ -44,6 +45,7 @@ __all__ = [
     "Federation",
     "Population",
     "Split",
+    "airlines",
     "cifar10",
     "digits",
     "emnist",

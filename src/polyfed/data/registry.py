@@ -11,6 +11,7 @@ from polyfed.core.errors import PolyfedError
 from polyfed.data.federation import Federation
 from polyfed.data.option_checks import check_options, choice, option_names
 from polyfed.data.population import Population
+from polyfed.data.sources.airlines import airlines
 from polyfed.data.sources.cifar import cifar10
 from polyfed.data.sources.digits import digits
 from polyfed.data.sources.hugging_face import huggingface
@@ -29,6 +30,7 @@ def sources() -> dict[str, tuple[str, Callable[..., Federation | Population]]]:
         "synthetic": ("synthetic(alpha, beta) of Li et al.: clients' models and inputs drift apart", synthetic),
         "quadratics": ("quadratics with chosen spectra and optima, as least squares", quadratics),
         "sines": ("the sine regression tasks of FLIX: groups of clients that share a function", sines),
+        "airlines": ("late flights of 16 airlines: a table with text, dates and missing values", airlines),
         "digits": ("scikit-learn's 8 x 8 digits, shared out by any partition", digits),
         "mnist": ("MNIST's handwritten digits, shared out by any partition", mnist),
         "mnist_by_writer": ("MNIST's digits by the 539 people who wrote them", mnist_by_writer),
