@@ -43,11 +43,15 @@ def from_dataframe(
     prepare: bool | None = False,
     columns: Mapping[str, object] | None = None,
     min_count: int = MIN_COUNT,
+    preparation: Preparation | None = None,
     origin: str = "",
     source: dict[str, object] | None = None,
     row_name: RowName = lambda row: f"row {row} (counted from 0)",
 ) -> Federation:
-    """See `Federation.from_dataframe`; `origin` ("file.csv: ") begins every error."""
+    """See `Federation.from_dataframe`; `origin` ("file.csv: ") begins every error.
+
+    A `preparation` that was learned elsewhere takes the place of all that is said of columns.
+    """
     validation, test = fractions(validation, test)
     integer("seed", seed)
     integer("min_count", min_count, 1)
@@ -56,7 +60,7 @@ def from_dataframe(
     overrides = read_overrides(columns)
     if not hasattr(df, "columns"):
         raise PolyfedError(f"a table must be a pandas DataFrame, found {type(df).__name__}")
-    chosen = _columns(df, client, target, features, origin)
+    chosen = _columns(df, client, target, features if preparation is None else None, origin)
     with named(origin):
         check_names(overrides, chosen)
     if len(df) == 0:
@@ -66,7 +70,7 @@ def from_dataframe(
     table: Any = df  # the stubs let df[name] be a DataFrame, which _columns has ruled out
     notes = {}
     unlabelled = np.flatnonzero(np.asarray(table[target].isna()))
-    if prepare is not False and len(unlabelled):
+    if (prepare is not False or preparation is not None) and len(unlabelled):
         kept = np.flatnonzero(np.asarray(table[target].notna()))
         if not len(kept):
             raise PolyfedError(f"{origin}target column {target!r} is missing in every row")
@@ -86,7 +90,10 @@ def from_dataframe(
     sizes = np.bincount(owner, minlength=len(names))
     with named(origin):
         rows = split_rows(names, sizes, y[order], validation=validation, test=test, seed=seed)
-    if prepare or (prepare is None and (overrides or not all(_is_complete(table[name]) for name in chosen))):
+    if preparation is not None:
+        with named(origin):
+            x = preparation.apply(table)
+    elif prepare or (prepare is None and (overrides or not all(_is_complete(table[name]) for name in chosen))):
         for name in chosen:
             _refuse_infinite(table[name], name, origin, where)
         with named(origin):
