@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from polyfed.studies.compare_results import gains
     from polyfed.studies.consensus import consensus
     from polyfed.studies.newcomers.personalize import Newcomers, personalize
+    from polyfed.studies.saved_models import load
     from polyfed.studies.tuning.outcome import Tuning
     from polyfed.studies.tuning.search import tune
 
@@ -54,6 +55,7 @@ __all__ = [
     "consensus",
     "data",
     "gains",
+    "load",
     "local_models",
     "metrics",
     "models",
@@ -82,6 +84,7 @@ _HOMES = {
     "Tuning": "studies.tuning.outcome",
     "consensus": "studies.consensus",
     "gains": "studies.compare_results",
+    "load": "studies.saved_models",
     "local_models": "engine.local_models",
     "personalize": "studies.newcomers.personalize",
     "simulate": "engine.simulate",

@@ -155,3 +155,35 @@ def test_a_damaged_file_ends_with_one_sentence(tmp_path: Path) -> None:
         (folder / f"{name}-ubyte.gz").write_bytes(gzip.compress(b"\0\0\x08\x03" + b"\0" * 100)[:-9])
     damaged = polyfed("data", "info", "m.toml", cwd=tmp_path, check=2).stderr
     assert "train-images-idx3-ubyte.gz: a damaged or incomplete gzip file" in " ".join(damaged.split())
+
+
+def test_info_of_a_table_says_what_every_column_holds(tmp_path: Path) -> None:
+    rows = [
+        f"{['north', 'south', 'west'][i % 3]};{i % 7},5;{'AB'[i % 2]};text number {i} here;{i % 2}" for i in range(90)
+    ]
+    rows = [row.replace(f"{i % 7},5", "") if row.startswith("west") else row for i, row in enumerate(rows)]
+    (tmp_path / "visits.csv").write_text("\n".join(["site;dose;ward;note;died", *rows]) + "\n")
+    table = ("data", "info", "visits.csv", "--client", "site", "--target", "died")
+    done = polyfed(*table, "--sites", cwd=tmp_path).stdout
+    assert "note: columns left out: note (free text)" in done
+    assert "file: separator semicolon, encoding utf-8, decimal comma" in done
+    dose = next(line for line in done.splitlines() if line.startswith("dose"))
+    assert dose.split()[:6] == ["dose", "number", "2", "33%", "west", "100%"]
+    assert ["west", "100%", "-"] in [line.split() for line in done.splitlines()]
+    clients = json.loads(polyfed(*table, "--json", cwd=tmp_path).stdout)
+    west = next(client for client in clients if client["client"] == "west")
+    assert west["columns"]["dose"] == {"kind": "number", "missing": 1.0, "shift": None}
+    assert "ward (as asked)" in polyfed(*table, "--set", "data.columns.ward=skip", cwd=tmp_path).stdout
+
+
+def test_info_of_a_table_needs_its_columns_by_name(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("a,b\n1,2\n")
+    assert (
+        "say which column is the target, with --target"
+        in polyfed("data", "info", "t.csv", "--client", "a", cwd=tmp_path, check=2).stderr
+    )
+    (tmp_path / "c.toml").write_text(DATA)
+    assert (
+        "--client names a column of a table"
+        in polyfed("data", "info", "c.toml", "--client", "a", cwd=tmp_path, check=2).stderr
+    )

@@ -76,7 +76,8 @@ def test_overwriting_leaves_nothing_of_the_old_run(config: Path, tmp_path: Path)
     polyfed("run", "small.toml", "-q", "--set", "algorithm.name=local", "--set", "run.rounds=2", cwd=tmp_path)
     assert (tmp_path / "runs/small/models/personal.safetensors").exists()
     polyfed("run", "small.toml", "-q", "--overwrite", "--set", "run.rounds=2", cwd=tmp_path)
-    assert [path.name for path in (tmp_path / "runs/small/models").iterdir()] == ["global.safetensors"]
+    left = {path.name for path in (tmp_path / "runs/small/models").iterdir()}
+    assert left == {"global.safetensors", "model.json"}
 
 
 def test_a_refused_run_leaves_no_folder(config: Path, tmp_path: Path) -> None:
@@ -159,9 +160,14 @@ def test_own_data_in_a_table(tmp_path: Path) -> None:
         assert {row["client"] for row in csv.DictReader(file)} == {"north", "south", "07"}
     lines[40] = "south,nan,1.0,yes"
     (tmp_path / "patients.csv").write_text("\n".join(lines))
-    refused = polyfed("run", "own.toml", "--overwrite", cwd=tmp_path, check=2)
+    refused = polyfed("run", "own.toml", "--overwrite", "--set", "data.prepare=false", cwd=tmp_path, check=2)
     assert "age" in refused.stderr
     assert "Traceback" not in refused.stderr
+    changes = ("--set", "data.columns.dose.kind=category", "--set", "data.columns.dose.missing=[-9]")
+    polyfed("data", "info", "own.toml", *changes, cwd=tmp_path)
+    polyfed("run", "own.toml", "-q", "--overwrite", "--set", "data.columns.age.fill=0", cwd=tmp_path)
+    kept = tomllib.loads((tmp_path / "runs/own/config.toml").read_text())["data"]["columns"]
+    assert kept == {"age": {"fill": 0}}
 
 
 @pytest.mark.full

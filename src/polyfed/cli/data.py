@@ -11,8 +11,9 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
+from polyfed.cli.columns import columns_table, sites_table
 from polyfed.cli.groups import Commands
-from polyfed.cli.options import AsJson, Change, ConfigFile, err, out, say_cautions
+from polyfed.cli.options import AsJson, Change, err, out, say_cautions
 from polyfed.core.files import check_file, check_folder
 
 if TYPE_CHECKING:
@@ -89,29 +90,50 @@ def data_fetch(
 
 @data_app.command("info")
 def data_info(
-    config: ConfigFile,
+    config: Annotated[
+        Path, typer.Argument(help="A config, or a table: a CSV or Parquet file, a folder with one each.")
+    ],
     change: Change = None,
+    client: Annotated[
+        str | None, typer.Option("--client", help="Of a table, the column that says whose row it is.")
+    ] = None,
+    target: Annotated[str | None, typer.Option("--target", help="Of a table, the column to predict.")] = None,
+    sites: Annotated[bool, typer.Option("--sites", help="Show every column at every client.")] = False,
     drawing: Annotated[
         Path | None, typer.Option("--picture", "-p", help="Also draw who has which labels, to an .svg, .png or .pdf.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Describe a config's data: clients, rows, label skew, feature shift; as a picture too."""
-    from polyfed.data import Federation, picture
+    """Describe a config's data, or a table: clients, rows, columns, label skew, feature shift; as a picture too."""
+    from polyfed.data import Federation, picture, table_section
     from polyfed.data.cautions import cautions
-    from polyfed.studies.config import read_config
+    from polyfed.data.tables.understood import by_site, understood
+    from polyfed.studies.config import make_config, read_config
 
     if drawing is not None:
         check_file(drawing)
-    federation = read_config(config, change or [], data_only=True).federation
+    section = table_section(config, client, target)
+    if section is None:
+        read = read_config(config, change or [], data_only=True)
+    else:
+        read = make_config({"data": section}, where=str(config), changes=change or [], data_only=True)
+    federation = read.federation
     if not isinstance(federation, Federation):
         federation.summary()  # says why there is none
     drawn = None if drawing is None else picture(federation, drawing)
-    summary = federation.summary()
+    summary, columns = federation.summary(), understood(federation)
     if as_json:
-        print(json.dumps(summary.to_dicts(), indent=1))
+        at = by_site(columns)
+        rows = [row | ({"columns": at[row["client"]]} if at else {}) for row in summary.to_dicts()]
+        print(json.dumps(rows, indent=1))
         return
     out.print(escape(str(summary)), highlight=False)
+    if columns:
+        out.print(columns_table(columns))
+        if sites:
+            out.print(sites_table(columns))
+        if written := federation.source.get("read"):
+            out.print(f"file: {escape(str(written))}", soft_wrap=True, highlight=False)
     for note in federation.notes:
         out.print(f"note: {escape(note)}", soft_wrap=True, highlight=False)
     say_cautions(cautions(federation))

@@ -24,6 +24,7 @@ from polyfed.cli.groups import Commands
 from polyfed.cli.options import err, out
 from polyfed.cli.personalize import personalize
 from polyfed.cli.plan import plan
+from polyfed.cli.predict import predict
 from polyfed.cli.report import report
 from polyfed.cli.reproduce import reproduce
 from polyfed.cli.run import run
@@ -39,7 +40,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (demo, run, compare, tune, personalize, report, algorithms, plan, reproduce):
+for command in (demo, run, compare, tune, personalize, predict, report, algorithms, plan, reproduce):
     app.command()(command)
 app.add_typer(data_app, name="data")
 app.add_typer(bench_app, name="bench")

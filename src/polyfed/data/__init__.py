@@ -15,6 +15,7 @@ What a run computes on
   labels.py         targets: classes or real numbers
   names.py, seeds.py, option_checks.py  clients' names, random streams, checks of options
 
+tables/             raw tables: what columns hold, and the preparation that makes features of them
 formats/            what reads a file: tables, folders, npz, npy, IDX, a saved federation
 sources/            what makes or fetches a dataset: embedded ones, published ones, downloads
 """
@@ -26,7 +27,8 @@ from polyfed.data.partitions import partition
 from polyfed.data.picture import picture
 from polyfed.data.population import Population
 from polyfed.data.power_law import fedbc_classes
-from polyfed.data.registry import load, sources
+from polyfed.data.registry import load, sources, table_section
+from polyfed.data.sources.airlines import airlines
 from polyfed.data.sources.cifar import cifar10
 from polyfed.data.sources.digits import digits
 from polyfed.data.sources.hugging_face import huggingface
@@ -43,6 +45,7 @@ __all__ = [
     "Federation",
     "Population",
     "Split",
+    "airlines",
     "cifar10",
     "digits",
     "emnist",
@@ -62,4 +65,5 @@ __all__ = [
     "sines",
     "sources",
     "synthetic",
+    "table_section",
 ]

@@ -166,23 +166,25 @@ def _columns(data: Federation) -> Iterator[Caution]:
     names = data.feature_names or tuple(f"feature {i}" for i in range(x.shape[1]))
     most, spread = np.max(np.abs(sample), axis=0, initial=0.0), np.ptp(sample, axis=0)
     scale = most * np.sqrt(np.mean((sample / np.where(most > 0, most, 1)) ** 2, axis=0))  # squares may overflow
-    for column in np.flatnonzero(spread > 0):
+    prepared = data.preparation is not None and not data.preparation.is_plain  # which leaves them out itself
+    for column in np.flatnonzero(spread > 0) if not prepared else ():
         why = _identifier(names[column] if data.feature_names else "", sample[:, column])
         if why:
             yield Caution("identifier", f"column {names[column]!r} {why}: leave it out{of}")
     constant = [names[i] for i in np.flatnonzero(spread == 0)]
-    if constant and data.feature_names:
+    if constant and data.feature_names and not prepared:
         word = "column is" if len(constant) == 1 else "columns are"
         yield Caution("constant columns", f"{len(constant)} {word} the same in every row: {_listed(constant)}{of}")
     large = [i for i in np.argsort(-scale) if scale[i] > LARGE]
     if large:
         there = np.flatnonzero(scale > 0)
         low = there[np.argmin(scale[there])]
+        by = "" if data.preparation is None else ", as prepare = true does"
         beside = f", beside {scale[low]:.2g} of {names[low]}" if scale[low] <= LARGE else ""
         yield Caution(
             "scales",
             f"features are on scales of up to {scale[large[0]]:.2g} ({_listed([names[i] for i in large])}){beside}, so "
-            f"that the first step may explode: standardize them{of}",
+            f"that the first step may explode: standardize them{by}{of}",
         )
 
 

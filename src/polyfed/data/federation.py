@@ -17,10 +17,12 @@ from polyfed.data.formats.folder import from_folder
 from polyfed.data.formats.hugging_face import HuggingFaceSplit, from_huggingface
 from polyfed.data.formats.npz import from_npz
 from polyfed.data.formats.storage import load, save
-from polyfed.data.formats.tables import TableOptions, from_dataframe, from_table_file
+from polyfed.data.formats.tables import CsvOptions, TableOptions, from_dataframe, from_table_file
 from polyfed.data.option_checks import PathLike, integer
 from polyfed.data.split import PARTS, Pair, ReadOptions, Split, redrawn_rows
 from polyfed.data.summary import FederationSummary, summarize
+from polyfed.data.tables.preparation import Preparation
+from polyfed.data.tables.sums import MIN_COUNT
 
 if TYPE_CHECKING:
     import pandas
@@ -42,6 +44,7 @@ class Federation:
     feature_names: tuple[str, ...] | None = None
     columns: dict[str, np.ndarray] = field(default_factory=dict)  # facts, one value per client
     source: dict[str, object] = field(default_factory=dict)  # where it came from, JSON-able
+    preparation: Preparation | None = None  # of a table: how its columns became features
 
     def __post_init__(self) -> None:
         if not self.clients:
@@ -123,6 +126,7 @@ class Federation:
             feature_names=self.feature_names,
             columns={name: np.asarray(values)[chosen] for name, values in self.columns.items()},
             source=self.source,
+            preparation=self.preparation,
         )
 
     def redrawn(self, seed: int) -> Federation:
@@ -130,7 +134,8 @@ class Federation:
 
         Each client's rows of all three parts are put together, also where they were given or a published test set,
         and shared out into parts of the same sizes, its labels spread evenly over them. The draw depends on the seed
-        and on the client's name alone.
+        and on the client's name alone. Means, scales and commonest values of a prepared table are those of the new
+        training rows; its categories stay.
         """
         integer("seed", seed)
         n = len(self)
@@ -138,17 +143,22 @@ class Federation:
         order = np.argsort(owner, kind="stable")
         x, y = (np.concatenate([getattr(self.split(part), name) for part in PARTS]) for name in "xy")
         drawn = redrawn_rows(self.clients, {part: self.split(part).sizes for part in PARTS}, y[order], seed)
+        preparation = self.preparation
+        if preparation is not None and not preparation.is_plain:
+            learned = preparation.relearned(x[order[drawn["train"][0]]])
+            x, preparation = preparation.recoded(x, learned), learned
         parts = {
             part: Split(take(x, order[rows]), take(y, order[rows]), offsets) for part, (rows, offsets) in drawn.items()
         }
-        return replace(self, **parts, source={**self.source, "redrawn": seed})
+        return replace(self, **parts, preparation=preparation, source={**self.source, "redrawn": seed})
 
     @property
     def notes(self) -> list[str]:
         """What a reader should know: how labels were mapped, and where a file differs from the published one."""
         labels, note = self.source.get("labels"), self.source.get("note")
         mapped = [] if labels in (None, "-1 -> -1, 1 -> +1") else [f"labels {labels}"]
-        return mapped + ([] if note is None else [str(note)])
+        said = [] if self.preparation is None else self.preparation.told()
+        return mapped + ([] if note is None else [str(note)]) + said
 
     def digest(self, parts: Sequence[str] = PARTS) -> str:
         """A digest of the data: names, rows and splits; of all splits, or of these."""
@@ -205,8 +215,16 @@ class Federation:
         features: Sequence[str] | None = None,
         seed: int = 0,
         classes: int | None = None,
+        prepare: bool | None = None,
+        columns: Mapping[str, object] | None = None,
+        min_count: int = MIN_COUNT,
     ) -> Federation:
-        """From a table with a column of client names, a target column and numeric feature columns."""
+        """From a table with a column of client names, a target column and feature columns of any kind.
+
+        `prepare` makes features of them: None where they are not complete numbers already, False never. `columns` says
+        what they hold where their cells do not tell; a category that fewer than `min_count` training rows of a client
+        have is not named.
+        """
         return from_dataframe(
             cls,
             df,
@@ -217,6 +235,9 @@ class Federation:
             features=features,
             seed=seed,
             classes=classes,
+            prepare=prepare,
+            columns=columns,
+            min_count=min_count,
         )
 
     @classmethod
@@ -231,10 +252,26 @@ class Federation:
         features: Sequence[str] | None = None,
         seed: int = 0,
         classes: int | None = None,
+        prepare: bool | None = None,
+        columns: Mapping[str, object] | None = None,
+        min_count: int = MIN_COUNT,
+        separator: str | None = None,
+        encoding: str | None = None,
+        decimal: str | None = None,
     ) -> Federation:
-        """From a CSV file with a header, a client column and a target column."""
-        options = TableOptions(validation=validation, test=test, features=features, seed=seed, classes=classes)
-        return from_table_file(cls, path, "csv", client=client, target=target, **options)
+        """From a CSV file with a header, a client column and a target column; see `from_dataframe`."""
+        options = TableOptions(
+            validation=validation,
+            test=test,
+            features=features,
+            seed=seed,
+            classes=classes,
+            prepare=prepare,
+            columns=columns,
+            min_count=min_count,
+        )
+        dialect = CsvOptions(separator=separator, encoding=encoding, decimal=decimal)
+        return from_table_file(cls, path, "csv", client=client, target=target, dialect=dialect, **options)
 
     @classmethod
     def from_parquet(
@@ -248,9 +285,21 @@ class Federation:
         features: Sequence[str] | None = None,
         seed: int = 0,
         classes: int | None = None,
+        prepare: bool | None = None,
+        columns: Mapping[str, object] | None = None,
+        min_count: int = MIN_COUNT,
     ) -> Federation:
-        """From a Parquet file with a client column and a target column."""
-        options = TableOptions(validation=validation, test=test, features=features, seed=seed, classes=classes)
+        """From a Parquet file with a client column and a target column; see `from_dataframe`."""
+        options = TableOptions(
+            validation=validation,
+            test=test,
+            features=features,
+            seed=seed,
+            classes=classes,
+            prepare=prepare,
+            columns=columns,
+            min_count=min_count,
+        )
         return from_table_file(cls, path, "parquet", client=client, target=target, **options)
 
     @classmethod
@@ -264,11 +313,26 @@ class Federation:
         features: Sequence[str] | None = None,
         seed: int = 0,
         classes: int | None = None,
+        prepare: bool | None = None,
+        columns: Mapping[str, object] | None = None,
+        min_count: int = MIN_COUNT,
+        separator: str | None = None,
+        encoding: str | None = None,
+        decimal: str | None = None,
     ) -> Federation:
         """From a folder with one CSV, Parquet or npz file per client; the file's stem is the client's name."""
-        return from_folder(
-            cls, path, target=target, validation=validation, test=test, features=features, seed=seed, classes=classes
+        options = TableOptions(
+            validation=validation,
+            test=test,
+            features=features,
+            seed=seed,
+            classes=classes,
+            prepare=prepare,
+            columns=columns,
+            min_count=min_count,
         )
+        dialect = CsvOptions(separator=separator, encoding=encoding, decimal=decimal)
+        return from_folder(cls, path, target=target, dialect=dialect, **options)
 
     @classmethod
     def from_npz(

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable
+from pathlib import Path
 
+from polyfed.core.errors import PolyfedError
 from polyfed.data.federation import Federation
 from polyfed.data.option_checks import check_options, choice, option_names
 from polyfed.data.population import Population
+from polyfed.data.sources.airlines import airlines
 from polyfed.data.sources.cifar import cifar10
 from polyfed.data.sources.digits import digits
 from polyfed.data.sources.hugging_face import huggingface
@@ -26,6 +30,7 @@ def sources() -> dict[str, tuple[str, Callable[..., Federation | Population]]]:
         "synthetic": ("synthetic(alpha, beta) of Li et al.: clients' models and inputs drift apart", synthetic),
         "quadratics": ("quadratics with chosen spectra and optima, as least squares", quadratics),
         "sines": ("the sine regression tasks of FLIX: groups of clients that share a function", sines),
+        "airlines": ("late flights of 16 airlines: a table with text, dates and missing values", airlines),
         "digits": ("scikit-learn's 8 x 8 digits, shared out by any partition", digits),
         "mnist": ("MNIST's handwritten digits, shared out by any partition", mnist),
         "mnist_by_writer": ("MNIST's digits by the 539 people who wrote them", mnist_by_writer),
@@ -57,3 +62,20 @@ def load(name: str, /, **options: object) -> Federation | Population:
         known |= options.keys()  # options of the partition, which such a source checks itself
     check_options(f"data source {name!r}", options, known, required)
     return function(**options)
+
+
+def table_section(path: Path, client: str | None, target: str | None) -> dict[str, object] | None:
+    """[data] of a table: a CSV or Parquet file, or a folder with one each; None for any other file."""
+    name = path.name.lower()
+    kind = next((kind for kind in ("csv", "parquet") if re.search(rf"\.{kind}(\.(gz|xz|bz2))?$", name)), None)
+    kind = "folder" if path.is_dir() else kind
+    if kind is None:
+        for option, value in (("--client", client), ("--target", target)):
+            if value is not None:
+                raise PolyfedError(f"{path}: {option} names a column of a table, expected a .csv or .parquet file")
+        return None
+    needed = {"target": target} if kind == "folder" else {"client": client, "target": target}
+    for option, value in needed.items():
+        if value is None:
+            raise PolyfedError(f"{path}: say which column is the {option}, with --{option}")
+    return {"source": kind, "path": str(path), **needed}

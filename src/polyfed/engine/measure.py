@@ -96,22 +96,11 @@ class Measure:
         """The models of a client that are measured, by name; `round` and `data` are those of `adapting`."""
         shared = global_model(server)
         if self.finetune is not None:
-            return {"finetuned": self._tuned(round, shared, client, data, rate)}
+            return {"finetuned": tuned(round, self.finetune, shared, client, data, rate)}
         if deploys_shared(method, server, state):
             return {"global": shared}
         personal = {"personal": deployed(round, method, server, state, client, data)}
         return personal if shared is None else personal | {"global": shared}
-
-    def _tuned(self, round: Round, params: Tree, client: jax.Array, data: Data, rate: Any) -> Tree:
-        assert self.finetune is not None
-        tune = self.finetune
-        f = round.exact.objective(data, client, 0)
-        key = randomness.client_key(randomness.purpose_key(data.seed, Purpose.FINETUNE), data.client_ids[client])
-
-        def step(x: Tree, batch: Batch | None) -> Tree:
-            return descend(x, rate, f.grad(x, batch))
-
-        return f.train(step, params, key, Batching(tune.batch, tune.steps))[0]
 
     def of(self, params: Tree, split: str, shard: Shard, client: jax.Array) -> Metrics:
         """A model's metrics on a client's rows, summed block by block; NaN for a client without rows."""
@@ -137,6 +126,17 @@ class Measure:
         loss, metric, *weighted = lax.fori_loop(0, (size + block - 1) // block, body, zeros)
         ridge = jnp.broadcast_to(problem.ridge(params), ())
         return Metrics(loss / size, metric / size, ridge, *(total / size for total in weighted))
+
+
+def tuned(round: Round, tune: FineTune, params: Tree, client: jax.Array, data: Data, rate: Any) -> Tree:
+    """The model after a client's fine-tuning on its training rows."""
+    f = round.exact.objective(data, client, 0)
+    key = randomness.client_key(randomness.purpose_key(data.seed, Purpose.FINETUNE), data.client_ids[client])
+
+    def step(x: Tree, batch: Batch | None) -> Tree:
+        return descend(x, rate, f.grad(x, batch))
+
+    return f.train(step, params, key, Batching(tune.batch, tune.steps))[0]
 
 
 def deployed(round: Round, method: Algorithm, server: Server, state: State, client: jax.Array, data: Data) -> Tree:

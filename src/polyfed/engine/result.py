@@ -9,11 +9,13 @@ from polyfed.engine.judge import judge
 from polyfed.engine.measure import FineTune
 from polyfed.engine.simulation import Metrics, Simulation
 from polyfed.problem.metrics import Metric, metrics_of
+from polyfed.problem.prediction import Predictor
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import pandas as pd
+    from numpy.typing import ArrayLike
 
     from polyfed.algorithms.contract import Algorithm, State
     from polyfed.problem.problem import Problem
@@ -72,6 +74,11 @@ class Result:
     def personal(self, client: str | int) -> Any:
         """The model that this client deploys."""
         return self.simulation.personal(client)
+
+    def predict(self, client: str, rows: pd.DataFrame | ArrayLike) -> pd.DataFrame:
+        """What the model that this client deploys says of new rows: see `Predictor.predict`."""
+        predictor = Predictor.of(self.problem, self.simulation.dtype)
+        return predictor.predict(self.personal(client), rows, client)
 
     def metrics(self, finetune: FineTune | None = None) -> Metrics:
         """The evaluated clients' metrics at the last round: {model: {split: {metric: one value per client}}}."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
@@ -16,11 +15,10 @@ import numpy as np
 from polyfed.algorithms import Local
 from polyfed.algorithms.shared.mixture import MixtureMethod
 from polyfed.core.errors import Interrupted, PolyfedError
-from polyfed.core.files import as_json, as_toml, owner_only, slug, write_csv, write_text
+from polyfed.core.files import as_json, as_toml, slug, write_csv, write_text
 from polyfed.core.machine import peak_memory_bytes
 from polyfed.engine import hosts
 from polyfed.engine.checkpoint import checkpoint as checkpoints
-from polyfed.engine.checkpoint.tensors import save_rows, save_tree
 from polyfed.engine.local_models import in_words
 from polyfed.engine.loop import PlannedRun, SweepProgress
 from polyfed.engine.participation import Bernoulli
@@ -37,6 +35,7 @@ from polyfed.studies.own_shares import ShareLog
 from polyfed.studies.run_directory import SPLITS, RunRecord, read_run
 from polyfed.studies.run_outcome import RunOutcome, measure_scores, run_outcome
 from polyfed.studies.run_settings import Draw
+from polyfed.studies.saved_models import FOLDER, write_about, write_models
 
 RunProgress = Callable[[str, int, Simulation, dict[str, Any] | None], None]
 """Called with the label, the total number of rounds, the simulation and the new row of the history."""
@@ -166,7 +165,7 @@ def _run_draws(
     outcomes = []
     for draw, result in zip(draws, results, strict=True):
         if settings.save_models:
-            _write_models(places[draw] / "models", result.simulation)
+            write_models(places[draw] / FOLDER, result.simulation, finetune if method.finetune else None)
         outcomes.append(run_outcome(config, method, draw, result, yardsticks.get(draw)))
     gains = measure_scores(config, method, outcomes)
     records: dict[Draw, RunRecord] = {}
@@ -273,7 +272,7 @@ class RunWriter:
             self.folder.mkdir(parents=True, exist_ok=True)
             for name in ("summary.json", "clients.csv", "report.html"):  # of an earlier run
                 (self.folder / name).unlink(missing_ok=True)
-            for name in ("models", trained.FOLDER):
+            for name in (FOLDER, trained.FOLDER):
                 shutil.rmtree(self.folder / name, ignore_errors=True)
             write_text(self.folder / "config.toml", as_toml(resolved))
             rounds = [row["round"] for row in self.past]
@@ -317,6 +316,8 @@ def _write_outcome(
     if config.run.save_models:
         finetune = config.finetune(method.algorithm) if method.finetune else None
         trained.save(folder, trained.Trained.of(simulation, finetune))
+        section = config.resolved(method)["problem"]
+        write_about(folder / FOLDER, simulation, method.label, section, finetuned=method.finetune)
     figures = evaluate.summarize(problem, outcome.metrics, shown.label, weights, clients)
     for model, value in outcome.pooled.items():
         figures["models"][model]["test"][shown.name]["pooled"] = value
@@ -375,18 +376,3 @@ def adapts_on_test(simulation: Simulation, method: Method) -> bool:
     return simulation.adapt_on_test and (simulation.facts.refines or method.finetune)
 
 
-def _write_models(folder: Path, simulation: Simulation) -> None:
-    """models/global.safetensors and, where clients differ, models/personal.safetensors: its first axis is the clients.
-
-    Those that were evaluated, in the order of clients.csv.
-    """
-    blocks = simulation.personal_blocks() if simulation.facts.personalizes else None
-    if not hosts.is_first():
-        deque(blocks or (), maxlen=0)  # to have them sent
-        return
-    owner_only(folder)
-    shared = simulation.global_params
-    if shared is not None:
-        save_tree(folder / "global.safetensors", shared)
-    if blocks is not None:
-        save_rows(folder / "personal.safetensors", blocks, len(simulation.evaluated))

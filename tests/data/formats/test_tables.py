@@ -91,7 +91,28 @@ def changed(**columns) -> pd.DataFrame:
     return df.infer_objects()
 
 
+RAW = {"prepare": False}
 REFUSED = {
+    "only missing targets": (table().assign(y=None), {}, "target column 'y' is missing in every row"),
+    "a word for prepare": (table(), {"prepare": "yes"}, "prepare must be true or false"),
+    "columns unprepared": (table(), {"columns": {"age": "number"}, **RAW}, "prepare is false"),
+    "columns of nobody": (table(), {"columns": {"aeg": "number"}}, "no site has the column 'aeg'; did you mean 'age'"),
+    "an unknown kind": (table(), {"columns": {"age": "numbr"}}, r"columns.age.kind is 'numbr'; did you mean 'number'"),
+    "an unknown key": (table(), {"columns": {"age": {"knd": "skip"}}}, "columns.age has no key 'knd'"),
+    "columns in words": (table(), {"columns": "age"}, "columns must be a table"),
+    "a kind that is a number": (table(), {"columns": {"age": 3}}, "columns.age must be one of number, .* found 3"),
+    "a list that is a word": (table(), {"columns": {"age": {"missing": "9"}}}, "columns.age.missing must be a list"),
+    "a fill of no number": (table(), {"columns": {"age": {"kind": "number", "fill": "a"}}}, "fill must be a number"),
+    "no usable column": (
+        table(60).assign(age="x")[["hospital", "age", "y"]],
+        {},
+        "no column can be used: 'age': the same in every training row",
+    ),
+    "an infinite number": (
+        changed(dose=(3, np.inf)),
+        {"prepare": True},
+        "column 'dose' is inf at client 'north', row 3",
+    ),
     "no client column": (table(), {"client": "hopsital"}, "no client column 'hopsital'; did you mean 'hospital'"),
     "no target column": (table(), {"target": "z"}, "no target column 'z'; known: age, dose, hospital, y"),
     "no feature column": (table(), {"features": ["doze"]}, "no feature column 'doze'; did you mean 'dose'"),
@@ -103,15 +124,15 @@ REFUSED = {
     "no rows": (table()[:0], {}, "no rows"),
     "a missing client": (changed(hospital=(4, None)), {}, "column 'hospital' has no client name in row 4"),
     "an empty client name": (changed(hospital=(4, "")), {}, "column 'hospital' has an empty client name in row 4"),
-    "a missing feature": (changed(dose=(5, np.nan)), {}, "column 'dose' is missing or NaN at client 'east', row 5"),
+    "a missing feature": (changed(dose=(5, np.nan)), RAW, "column 'dose' is missing or NaN at client 'east', row 5"),
     "an infinite feature": (changed(dose=(3, np.inf)), {}, "column 'dose' is inf at client 'north', row 3"),
     "a word among numbers": (
         changed(age=(7, "old")),
-        {},
+        RAW,
         "column 'age' is not numeric, such as 'old' at client 'south', row 7 .*; encode it or drop it",
     ),
-    "a date": (table().assign(day=pd.Timestamp("2020-01-01")), {}, "column 'day' is not numeric .*datetime"),
-    "a missing target": (changed(y=(2, None)), {}, "target column 'y' is missing or NaN at client 'east', row 2"),
+    "a date": (table().assign(day=pd.Timestamp("2020-01-01")), RAW, "column 'day' is not numeric .*datetime"),
+    "a missing target": (changed(y=(2, None)), RAW, "target column 'y' is missing or NaN at client 'east', row 2"),
     "mixed targets": (changed(y=(6, "yes")), {}, "target column 'y' has [01] .* at client 'north', row 0"),
     "a label too large": (changed(y=(6, 9)), {"classes": 2}, r"column 'y': .* client 'north', row 6 .* is 9, .*0\.\.1"),
     "a small client": (pd.concat([table(), table()[:1].assign(hospital="west")]), {}, "client 'west' has 1 row"),
@@ -130,7 +151,7 @@ def test_errors_of_a_file_begin_with_its_name(tmp_path):
     path = tmp_path / "t.csv"
     changed(age=(7, "old")).to_csv(path, index=False)
     with pytest.raises(PolyfedError, match=r"t\.csv: feature column 'age' .*'old'"):
-        Federation.from_csv(path, client="hospital", target="y")
+        Federation.from_csv(path, client="hospital", target="y", prepare=False)
     with pytest.raises(PolyfedError, match=r"t\.csv: there is no client column 'hospitl'"):
         Federation.from_csv(path, client="hospitl", target="y")
     with pytest.raises(PolyfedError, match=r"none\.csv: no such file"):

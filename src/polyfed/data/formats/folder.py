@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
@@ -11,7 +10,7 @@ import numpy as np
 from polyfed.core.errors import PolyfedError
 from polyfed.data.arrays import from_arrays
 from polyfed.data.formats.npz import read_arrays
-from polyfed.data.formats.tables import from_dataframe, read_table
+from polyfed.data.formats.tables import CsvOptions, TableOptions, from_dataframe, read_with_dialect, text_columns
 from polyfed.data.option_checks import PathLike, existing_path, text
 from polyfed.data.split import ReadOptions
 
@@ -26,12 +25,12 @@ def from_folder(
     path: PathLike,
     *,
     target: str,
-    features: Sequence[str] | None = None,
-    **options: Unpack[ReadOptions],
+    dialect: CsvOptions | None = None,
+    **options: Unpack[TableOptions],
 ) -> Federation:
     """One CSV, Parquet or npz file per client, read in the order of their names; the stem is the client's name.
 
-    Tables have the same columns in every file. An npz file has the arrays `x` and the one that `target` names.
+    A column that one table lacks is missing there. An npz file has the arrays `x` and the one that `target` names.
     """
     folder = existing_path("path", path)
     text("target", target)
@@ -53,17 +52,21 @@ def from_folder(
         raise PolyfedError(
             f"{folder}: {files[arrays.index(True)].name} is beside tables, expected npz files or tables only"
         )
-    chosen = None if features is None else list(features)
-    source: dict[str, object] = {"name": "folder", "path": str(path), "target": target, "features": chosen, **options}
+    features = options["features"]
+    source: dict[str, object] = {"name": "folder", "path": str(path), "target": target, **options}
+    source["features"] = None if features is None else list(features)
     if all(arrays):
-        if features is not None:
-            raise PolyfedError("features names columns of tables, but the folder has npz files")
+        if features is not None or options["columns"] is not None:
+            raise PolyfedError("features and columns name columns of tables, but the folder has npz files")
         pairs = {name: read_arrays(file, [("array", "x"), ("array", target)]) for name, file in by_name.items()}
+        held = ReadOptions(
+            validation=options["validation"], test=options["test"], seed=options["seed"], classes=options["classes"]
+        )
         try:
-            return from_arrays(cls, pairs, source=source, **options)
+            return from_arrays(cls, pairs, source=source, **held)
         except PolyfedError as error:
             raise PolyfedError(f"{folder}: {error}") from None
-    return _from_tables(cls, folder, by_name, target=target, features=chosen, source=source, **options)
+    return _from_tables(cls, folder, by_name, target=target, source=source, dialect=dialect, **options)
 
 
 def _from_tables(
@@ -72,22 +75,28 @@ def _from_tables(
     files: dict[str, Path],
     *,
     target: str,
-    features: list[str] | None,
     source: dict[str, object],
-    **options: Unpack[ReadOptions],
+    dialect: CsvOptions | None,
+    **options: Unpack[TableOptions],
 ) -> Federation:
     import pandas as pd
 
-    frames = {name: read_table(file, KINDS[file.suffix.lower()]) for name, file in files.items()}
-    first = next(iter(frames))
+    words, frames, written = text_columns(options["columns"]), {}, {}
+    for name, file in files.items():
+        frames[name], found = read_with_dialect(file, KINDS[file.suffix.lower()], words, dialect)
+        if found is not None:
+            written[file.name] = str(found)
+        if len(frames[name]) == 0:
+            raise PolyfedError(f"{file}: client {name!r} is empty, expected at least one row")
+    source |= {"read": _described(written)} if written else {}
+    there = list(dict.fromkeys(str(column) for frame in frames.values() for column in frame.columns))
+    needed = there if options["prepare"] is False else [target]
     for name, frame in frames.items():
-        for column in frames[first].columns.symmetric_difference(frame.columns):
-            lacking, having = (name, first) if column in frames[first].columns else (first, name)
-            raise PolyfedError(f"{files[lacking]}: there is no column {str(column)!r}, which {files[having].name} has")
-        if len(frame) == 0:
-            raise PolyfedError(f"{files[name]}: client {name!r} is empty, expected at least one row")
+        for column in needed if target in there else []:
+            if column not in frame.columns:
+                raise PolyfedError(f"{files[name]}: site {name!r} has no column {column!r}")
     owner = "client"
-    while owner in frames[first].columns:  # the table may have a column of that name
+    while owner in there:  # the table may have a column of that name
         owner = f"{owner}_"
     table = pd.concat([frame.assign(**{owner: name}) for name, frame in frames.items()], ignore_index=True)
     starts = np.cumsum([0, *map(len, frames.values())])
@@ -102,9 +111,15 @@ def _from_tables(
         table,
         client=owner,
         target=target,
-        features=features,
         origin=f"{folder}: ",
         source=source,
         row_name=row_name,
         **options,
     )
+
+
+def _described(written: dict[str, str]) -> str:
+    """How the files are written, in words."""
+    if len(kinds := set(written.values())) == 1:
+        return kinds.pop()
+    return "; ".join(f"{file}: {how}" for file, how in written.items())

@@ -14,6 +14,7 @@ from polyfed.core.errors import PolyfedError
 from polyfed.data.formats.failures import reason
 from polyfed.data.option_checks import PathLike, existing_path
 from polyfed.data.split import PARTS, Split
+from polyfed.data.tables.preparation import Preparation
 
 if TYPE_CHECKING:
     from polyfed.data.federation import Federation
@@ -47,6 +48,7 @@ def save(federation: Federation, path: PathLike) -> None:
         "columns": list(federation.columns),
         "text_columns": text_columns,
         "source": federation.source,
+        "preparation": None if federation.preparation is None else federation.preparation.to_json(),
     }
     if not target.parent.is_dir():
         raise PolyfedError(f"{target.parent}: no such folder to save the federation in")
@@ -86,7 +88,7 @@ def load(cls: type[Federation], path: PathLike) -> Federation:
 
 def _rebuild(cls: type[Federation], header: dict[str, Any], tensors: dict[str, np.ndarray]) -> Federation:
     parts = {part: Split(*(tensors[f"{part}.{name}"] for name in ("x", "y", "offsets"))) for part in PARTS}
-    text = header["text_columns"]
+    text, preparation = header["text_columns"], header.get("preparation")
     classes = header["classes"]
     for part, split in parts.items():
         if classes is not None and split.y.size and not (split.y.min() >= 0 and split.y.max() < classes):
@@ -101,6 +103,7 @@ def _rebuild(cls: type[Federation], header: dict[str, Any], tensors: dict[str, n
             name: np.asarray(text[name]) if name in text else tensors[f"column.{name}"] for name in header["columns"]
         },
         source=header["source"],
+        preparation=None if preparation is None else Preparation.from_json(preparation),
     )
 
 

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Unpack
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
 import numpy as np
 
 from polyfed.core.errors import PolyfedError, suggestion
 from polyfed.data.formats.failures import reason
 from polyfed.data.labels import encode
-from polyfed.data.option_checks import PathLike, existing_path, fractions, integer, text
+from polyfed.data.option_checks import PathLike, existing_path, flag, fractions, integer, text
 from polyfed.data.split import PARTS, ReadOptions, Split, split_rows
+from polyfed.data.tables.dialect import Dialect, find_dialect
+from polyfed.data.tables.learning import learn
+from polyfed.data.tables.overrides import Override, check_names, read_overrides
+from polyfed.data.tables.preparation import Preparation
+from polyfed.data.tables.sums import MIN_COUNT, site_sums
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
@@ -33,22 +40,46 @@ def from_dataframe(
     features: Sequence[str] | None = None,
     seed: int = 0,
     classes: int | None = None,
+    prepare: bool | None = False,
+    columns: Mapping[str, object] | None = None,
+    min_count: int = MIN_COUNT,
+    preparation: Preparation | None = None,
     origin: str = "",
     source: dict[str, object] | None = None,
     row_name: RowName = lambda row: f"row {row} (counted from 0)",
 ) -> Federation:
-    """See `Federation.from_dataframe`; `origin` ("file.csv: ") begins every error."""
+    """See `Federation.from_dataframe`; `origin` ("file.csv: ") begins every error.
+
+    A `preparation` that was learned elsewhere takes the place of all that is said of columns.
+    """
     validation, test = fractions(validation, test)
     integer("seed", seed)
+    integer("min_count", min_count, 1)
+    if prepare is not None:
+        flag("prepare", prepare)
+    overrides = read_overrides(columns)
     if not hasattr(df, "columns"):
         raise PolyfedError(f"a table must be a pandas DataFrame, found {type(df).__name__}")
-    chosen = _columns(df, client, target, features, origin)
+    chosen = _columns(df, client, target, features if preparation is None else None, origin)
+    with named(origin):
+        check_names(overrides, chosen)
     if len(df) == 0:
         raise PolyfedError(f"{origin}the table has no rows")
+    if prepare is False and overrides:
+        raise PolyfedError("columns says how to prepare a table, and prepare is false")
     table: Any = df  # the stubs let df[name] be a DataFrame, which _columns has ruled out
+    notes = {}
+    unlabelled = np.flatnonzero(np.asarray(table[target].isna()))
+    if (prepare is not False or preparation is not None) and len(unlabelled):
+        kept = np.flatnonzero(np.asarray(table[target].notna()))
+        if not len(kept):
+            raise PolyfedError(f"{origin}target column {target!r} is missing in every row")
+        table, row_of = table.iloc[kept], row_name
+        row_name = lambda row: row_of(int(kept[row]))  # noqa: E731
+        count = "1 row" if len(unlabelled) == 1 else f"{len(unlabelled):,} rows"
+        notes["note"] = f"{count} without a value of {target!r} left out"
     names, owner = _clients(table[client], origin, row_name)
     where: RowName = lambda row: f"client {names[owner[row]]!r}, {row_name(row)}"  # noqa: E731
-    x = np.column_stack([_feature(table[name], name, origin, where) for name in chosen])
     raw = _target(table[target], target, origin, where)
     try:
         targets = encode(raw, classes, where)
@@ -57,10 +88,22 @@ def from_dataframe(
     y = targets.y
     order = np.argsort(owner, kind="stable")
     sizes = np.bincount(owner, minlength=len(names))
-    try:
+    with named(origin):
         rows = split_rows(names, sizes, y[order], validation=validation, test=test, seed=seed)
-    except PolyfedError as error:
-        raise PolyfedError(f"{origin}{error}") from None
+    if preparation is not None:
+        with named(origin):
+            x = preparation.apply(table)
+    elif prepare or (prepare is None and (overrides or not all(_is_complete(table[name]) for name in chosen))):
+        for name in chosen:
+            _refuse_infinite(table[name], name, origin, where)
+        with named(origin):
+            preparation = _learned(
+                table, names, order[rows["train"][0]], rows["train"][1], chosen, overrides, min_count
+            )
+            x = preparation.apply(table)
+    else:
+        preparation = Preparation.plain(chosen)
+        x = np.column_stack([_feature(table[name], name, origin, where) for name in chosen])
     train, held_validation, held_test = (
         Split(x[order[rows[part][0]]], y[order[rows[part][0]]], rows[part][1]) for part in PARTS
     )
@@ -71,15 +114,68 @@ def from_dataframe(
         test=held_test,
         classes=targets.classes,
         label_names=targets.label_names,
-        feature_names=tuple(chosen),
-        source=targets.described(source or {"name": "dataframe", "client": client, "target": target}),
+        feature_names=preparation.feature_names,
+        preparation=preparation,
+        source=notes | targets.described(source or {"name": "dataframe", "client": client, "target": target}),
     )
 
 
+def _learned(
+    table: Any,
+    names: Sequence[str],
+    rows: np.ndarray,
+    offsets: np.ndarray,
+    columns: Sequence[str],
+    overrides: Mapping[str, Override],
+    min_count: int,
+) -> Preparation:
+    """The preparation that follows from each client's training rows, as sites would tell it."""
+    sites = [
+        site_sums(name, table.iloc[rows[offsets[i] : offsets[i + 1]]], columns, overrides, min_count)
+        for i, name in enumerate(names)
+    ]
+    return learn(sites, overrides)
+
+
+def _is_complete(column: Series) -> bool:
+    """Whether all cells are numbers, so that nothing need be prepared; infinite ones are refused later."""
+    import pandas as pd
+
+    return pd.api.types.is_numeric_dtype(column) and column.dtype.kind != "c" and not column.isna().any()
+
+
+def _refuse_infinite(column: Series, name: str, origin: str, where: RowName) -> None:
+    if column.dtype.kind == "f":
+        for row in np.flatnonzero(np.isinf(column.to_numpy(dtype=np.float64, na_value=np.nan)))[:1]:
+            raise PolyfedError(
+                f"{origin}column {name!r} is {column.iloc[row]} at {where(row)}, expected a finite number"
+            )
+
+
+@contextmanager
+def named(origin: str) -> Iterator[None]:
+    """Within it, an error begins with the origin."""
+    try:
+        yield
+    except PolyfedError as error:
+        raise PolyfedError(f"{origin}{error}") from None
+
+
+class CsvOptions(TypedDict, total=False):
+    """How a CSV file is written; what is None is found out."""
+
+    separator: str | None
+    encoding: str | None
+    decimal: str | None
+
+
 class TableOptions(ReadOptions):
-    """What a reader of a table can be told: also which columns are features (None: all others)."""
+    """What a reader of a table can be told: also which columns are features (None: all others), and what they hold."""
 
     features: Sequence[str] | None
+    prepare: bool | None
+    columns: Mapping[str, object] | None
+    min_count: int
 
 
 def from_table_file(
@@ -89,28 +185,65 @@ def from_table_file(
     *,
     client: str,
     target: str,
+    dialect: CsvOptions | None = None,
     **options: Unpack[TableOptions],
 ) -> Federation:
     """A CSV or Parquet file through `from_dataframe`; `options` are those of `from_dataframe`."""
     file = existing_path("path", path)
-    frame = read_table(file, kind, text_columns=(text("client", client),))
+    words = (text("client", client), *text_columns(options["columns"]))
+    frame, found = read_with_dialect(file, kind, words, dialect)
     source: dict[str, object] = {"name": kind, "path": str(path), "client": client, "target": target, **options}
     source["features"] = options["features"] and list(options["features"])
+    source |= {} if found is None else {"read": str(found)}
     return from_dataframe(cls, frame, client=client, target=target, origin=f"{file}: ", source=source, **options)
 
 
-def read_table(path: Path, kind: str, text_columns: Sequence[str] = ()) -> DataFrame:
+def text_columns(columns: Mapping[str, object] | None) -> list[str]:
+    """The columns that are said to be categories: a CSV's words of them keep their spelling."""
+    return [name for name, said in read_overrides(columns).items() if said.kind == "category"]
+
+
+def read_table(path: Path, kind: str, text_columns: Sequence[str] = (), dialect: CsvOptions | None = None) -> DataFrame:
     """Read a table, or refuse the file by name; `text_columns` of a CSV keep their spelling (007 stays 007)."""
+    return read_with_dialect(path, kind, text_columns, dialect)[0]
+
+
+def read_with_dialect(
+    path: Path, kind: str, text_columns: Sequence[str] = (), given: CsvOptions | None = None
+) -> tuple[DataFrame, Dialect | None]:
+    """A table, and how it is written if it is a CSV file."""
     import pandas as pd
 
     if not path.is_file():
         raise PolyfedError(f"{path}: not a file, expected a {kind} table")
+    if kind == "csv":
+        dialect = find_dialect(path, **(given or {}))
+    else:
+        dialect = None
     try:
-        if kind == "csv":
-            return pd.read_csv(path, dtype=dict.fromkeys(text_columns, "str"))
-        return pd.read_parquet(path)
+        if dialect is None:
+            return pd.read_parquet(path), None
+        try:
+            return _read_csv(path, dialect, text_columns), dialect
+        except UnicodeDecodeError:
+            if (given or {}).get("encoding") is not None:
+                raise
+            dialect = replace(dialect, encoding="cp1252")  # odd letters far behind the first lines
+            return _read_csv(path, dialect, text_columns), dialect
     except (OSError, ValueError) as error:  # pandas' and pyarrow's parse errors are ValueErrors
         raise PolyfedError(f"{path}: cannot be read as a {kind} table ({reason(error)})") from None
+
+
+def _read_csv(path: Path, dialect: Dialect, text_columns: Sequence[str]) -> DataFrame:
+    import pandas as pd
+
+    return pd.read_csv(
+        path,
+        sep=dialect.separator,
+        encoding=dialect.encoding,
+        decimal=dialect.decimal,
+        dtype=dict.fromkeys(text_columns, "str"),
+    )
 
 
 def _columns(df: DataFrame, client: str, target: str, features: Sequence[str] | None, origin: str) -> list[str]:

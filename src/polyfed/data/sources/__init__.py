@@ -1,6 +1,7 @@
 """What makes or fetches a dataset.
 
 synthetic.py, quadratics.py, sines.py, digits.py  embedded: nothing to download
+airlines.py                                       embedded too: a raw table, in files/
 mnist.py, cifar.py                                published images, shared out by any partition
 shakespeare.py, leaf.py                           published clients: roles and writers
 libsvm.py                                         LIBSVM files

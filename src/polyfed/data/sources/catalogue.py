@@ -222,6 +222,7 @@ EMBEDDED = {
     "synthetic": "Apache-2.0",
     "quadratics": "Apache-2.0",
     "sines": "Apache-2.0",
+    "airlines": "CC0",
     "digits": "CC BY 4.0 (UCI)",
 }
 """The sources that need no files, with their licences."""

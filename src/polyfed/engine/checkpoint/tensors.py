@@ -136,6 +136,16 @@ def load_rows(path: Path, like: Tree, count: int) -> Iterator[Tree]:
         yield jax.tree.unflatten(jax.tree.structure(like), rows)
 
 
+def load_row(path: Path, like: Tree, place: int) -> Tree:
+    """One row of what `save_rows` wrote, like `like`."""
+    expected = named(like)
+    with _opened(path, expected) as file:
+        rows = [file.get_slice(name)[place] for name in expected]
+    for (name, leaf), row in zip(expected.items(), rows, strict=True):
+        _refuse_other(path, name, row.shape, row.dtype, leaf)
+    return jax.tree.unflatten(jax.tree.structure(like), rows)
+
+
 def blank_rows(like: Tree, count: int) -> Iterator[Tree]:
     """Zeros in the shape of what `load_rows` reads, block by block."""
     for piece in _pieces(like, count):

@@ -25,7 +25,7 @@ def canonical(problem: Problem, outputs: np.ndarray, targets: np.ndarray) -> tup
     outputs, labels = outputs.reshape(-1, outputs.shape[-1]), targets.astype(np.int64).reshape(-1)
     if outputs.shape[1] == 2:
         return sigmoid(outputs[:, 1] - outputs[:, 0]), labels
-    return _softmax(outputs), labels
+    return softmax(outputs), labels
 
 
 def sigmoid(logits: np.ndarray) -> np.ndarray:
@@ -34,6 +34,6 @@ def sigmoid(logits: np.ndarray) -> np.ndarray:
     return np.where(logits >= 0, 1, small) / (1 + small)
 
 
-def _softmax(logits: np.ndarray) -> np.ndarray:
+def softmax(logits: np.ndarray) -> np.ndarray:
     powers = np.exp(logits - np.max(logits, axis=1, keepdims=True))
     return powers / np.sum(powers, axis=1, keepdims=True)

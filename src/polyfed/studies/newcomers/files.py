@@ -9,8 +9,12 @@ from polyfed import data
 from polyfed.core.errors import PolyfedError
 from polyfed.data import Federation
 from polyfed.data.formats.tables import from_dataframe, read_table
+from polyfed.data.tables.columns import Category
+from polyfed.data.tables.preparation import Preparation
 from polyfed.studies.newcomers.trained import FOLDER
 from polyfed.studies.run_directory import JsonObject
+from polyfed.studies.saved_models import ABOUT, read_about
+from polyfed.studies.saved_models import FOLDER as MODELS
 
 TABLES = {".csv": "csv", ".parquet": "parquet"}
 SHARED = ("client", "target", "features", "validation", "test", "seed")
@@ -54,10 +58,21 @@ def _table(path: Path, run: Path, target: str | None, by: str | None) -> Federat
         raise PolyfedError(f"{path}: say which column is to be predicted, with --target")
     column = by or options.pop("client", None) or "client"
     options.pop("client", None)
-    frame = read_table(path, TABLES[path.suffix], text_columns=(column,))
+    preparation = _preparation(run)
+    words = [] if preparation is None else [c.name for c in preparation.used if isinstance(c, Category)]
+    frame = read_table(path, TABLES[path.suffix], text_columns=(column, *words))
     if by is None and column not in frame.columns:
         frame = frame.assign(**{column: path.stem})
-    return from_dataframe(Federation, frame, client=column, origin=f"{path}: ", **options)
+    return from_dataframe(Federation, frame, client=column, origin=f"{path}: ", preparation=preparation, **options)
+
+
+def _preparation(run: Path) -> Preparation | None:
+    """How the run's table was prepared; None where its numbers stayed as they were."""
+    if not (run / MODELS / ABOUT).is_file():
+        return None
+    about = read_about(run)["preparation"]
+    preparation = None if about is None else Preparation.from_json(about)
+    return None if preparation is None or preparation.is_plain else preparation
 
 
 def _run_columns(run: Path) -> JsonObject:

@@ -1,0 +1,192 @@
+"""The preparation that follows from all sites' sums: a pure function, the same in simulation and deployment."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from polyfed.core.errors import PolyfedError
+from polyfed.data.tables.cells import PARTS
+from polyfed.data.tables.columns import Category, Column, Moment, Number, Skipped, YesNo
+from polyfed.data.tables.overrides import Override, check_names
+from polyfed.data.tables.preparation import Preparation
+from polyfed.data.tables.sums import MOSTLY, ColumnSums, SiteSums, Sums
+
+MOST = 100
+"""The most categories of a column; those with fewer rows are "other"."""
+SOME = 0.5
+"""The share of rows whose word another row of the site has, too, for words to be categories."""
+SENTENCE = 3
+"""Blank-separated words in a cell, on average, that make it free text."""
+MANY = 100
+"""Whole numbers that differ in all rows of every site are an identifier, where a site has at least so many rows."""
+PER_NAME = 20
+"""A column that is named like an identifier, and has fewer rows than this for each value, is one."""
+IDENTIFIER = re.compile(r"(^|_)(id|ids|uuid|guid|rowid|key|index|idx|nr|number)$")
+
+
+def learn(sites: Sequence[SiteSums], overrides: Mapping[str, Override] | None = None) -> Preparation:
+    """The preparation of all columns that any site has, in the order in which they first appear."""
+    overrides = overrides or {}
+    names = list(dict.fromkeys(name for site in sites for name in site.columns))
+    check_names(overrides, names)
+    rows = sum(site.rows for site in sites)
+    columns, notes = [], []
+    for name in names:
+        about = _Column(name, rows, [site.columns.get(name, ColumnSums()) for site in sites])
+        columns.append(about.decided(overrides.get(name, Override())))
+        notes += about.notes
+    lacking = {
+        site.site: tuple(name for name in names if site.columns.get(name, ColumnSums()).present == 0) for site in sites
+    }
+    preparation = Preparation(tuple(columns), {site: gone for site, gone in lacking.items() if gone}, tuple(notes))
+    if not preparation.feature_names:
+        raise PolyfedError("no column can be used: " + "; ".join(f"{c.name!r}: {c.why}" for c in preparation.left_out))
+    return preparation
+
+
+@dataclass
+class _Column:
+    """One column over all sites."""
+
+    name: str
+    rows: int
+    sites: list[ColumnSums]
+
+    def __post_init__(self) -> None:
+        self.notes: list[str] = []
+        self.present = sum(site.present for site in self.sites)
+        self.distinct, self.repeated, self.length, self.whole, self.yes, self.no = (
+            sum(values)
+            for values in zip(
+                *((s.distinct, s.repeated, s.length, s.whole, s.yes, s.no) for s in self.sites), strict=True
+            )
+        )
+
+    @cached_property
+    def numbers(self) -> Sums:
+        return Sums.merged(site.numbers for site in self.sites)
+
+    @cached_property
+    def moments(self) -> dict[str, dict[str, Sums]]:
+        """The parts by format, over the sites."""
+        formats = dict.fromkeys(format for site in self.sites for format in site.moments)
+        none = dict.fromkeys(PARTS, Sums())
+        return {
+            format: {part: Sums.merged(site.moments.get(format, none)[part] for site in self.sites) for part in PARTS}
+            for format in formats
+        }
+
+    def decided(self, said: Override) -> Column:
+        """The column as it is said to be, or as its cells look."""
+        if said.kind == "skip":
+            return Skipped(self.name, "as asked")
+        if not self.present:
+            return Skipped(self.name, "empty in every training row")
+        if said.kind == "date":
+            return self._date(said)
+        if said.kind is not None:
+            return {"number": self._number, "yes/no": self._yes_no, "category": self._category}[said.kind](said)
+        enough = MOSTLY * self.present
+        if self.numbers.count >= enough:
+            if self.yes + self.no == self.numbers.count:
+                return self._yes_no(said)
+            return self._number(said) if (why := self._numbered()) is None else Skipped(self.name, why)
+        if self._reading is not None and self.moments[self._reading][PARTS[-1]].count >= enough:
+            return self._date(said)
+        if self.yes + self.no >= enough:
+            return self._yes_no(said)
+        return self._words(said)
+
+    def _words(self, said: Override) -> Column:
+        if IDENTIFIER.search(_plain(self.name)) and self.present < PER_NAME * self.distinct:
+            return Skipped(self.name, "an identifier, by its name and its many values")
+        if self.repeated >= SOME * self.present:
+            return self._category(said)
+        why = "free text" if self.length >= SENTENCE * self.present else "an identifier: nearly every row has its own"
+        return Skipped(self.name, why)
+
+    def _numbered(self) -> str | None:
+        """Why whole numbers are an identifier, if they are."""
+        if self.whole < self.numbers.count or not self.distinct:
+            return None
+        if IDENTIFIER.search(_plain(self.name)) and self.numbers.count < PER_NAME * self.distinct:
+            return "an identifier, by its name and its many values"
+        if self.distinct == self.numbers.count and max(site.present for site in self.sites) >= MANY:
+            return "an identifier: whole numbers, all different"
+        return None
+
+    def _missing(self, read: int) -> bool:
+        """Whether rows are missing; cells that are there and cannot be read are told."""
+        if read < self.present:
+            cells = self.present - read
+            self.notes.append(
+                f"column {self.name!r}: {cells:,} of {self.present:,} cells cannot be read and are missing"
+            )
+        return read < self.rows
+
+    def _number(self, said: Override) -> Column:
+        sums = self.numbers
+        if not sums.count:
+            return Skipped(self.name, "no cell is a number")
+        indicator = self._missing(sums.count)
+        if not sums.deviation and not indicator:
+            return Skipped(self.name, "the same in every training row")
+        fill = None if said.fill is None else float(said.fill)
+        return Number(self.name, said.missing, indicator, sums.mean, sums.deviation, fill)
+
+    def _yes_no(self, said: Override) -> Column:
+        read = self.yes + self.no
+        indicator = self._missing(read)
+        if not indicator and not (self.yes and self.no):
+            return Skipped(self.name, "the same in every training row")
+        if said.fill is None:
+            return YesNo(self.name, said.missing, indicator, float(self.yes > self.no))
+        return YesNo(self.name, said.missing, indicator, float(str(said.fill).lower() in ("1", "yes", "true")), True)
+
+    def _category(self, said: Override) -> Column:
+        counts = Counter[str]()
+        for site in self.sites:
+            counts.update(site.counts)
+        ranked = sorted(counts, key=lambda value: (-counts[value], value))
+        kept = said.values or tuple(sorted(ranked[:MOST]))
+        indicator, others = self.present < self.rows, self.present - sum(counts[value] for value in kept)
+        if not kept or (len(kept) == 1 and not others and not indicator):
+            return Skipped(self.name, "the same in every training row" if kept else "no value that enough rows share")
+        commonest = ranked[0] if said.fill is None and ranked else str(said.fill)
+        return Category(self.name, said.missing, indicator, kept, others > 0, commonest, said.fill is not None)
+
+    @property
+    def _reading(self) -> str | None:
+        """The format that reads most cells; of equals the first of FORMATS, which is that of the sites' sums."""
+        if not self.moments:
+            return None
+        return max(self.moments, key=lambda format: self.moments[format][PARTS[-1]].count)
+
+    def _date(self, said: Override) -> Column:
+        format = self._reading
+        if format is None:
+            return Skipped(self.name, "no cell is a date")
+        parts = self.moments[format]
+        read = parts[PARTS[-1]].count
+        rivals = [f for f in self.moments if f != format and self.moments[f][PARTS[-1]].count == read]
+        if rivals:
+            self.notes.append(
+                f"column {self.name!r}: dates are read as {format}, but {rivals[0]} fits as well; "
+                f"columns.{self.name}.format decides"
+            )
+        indicator = self._missing(read)
+        varying = {part.split()[0] for part, sums in parts.items() if sums.deviation > 1e-9}
+        kept = tuple(part for part in PARTS if part.split()[0] in varying)
+        if not kept:
+            return Skipped(self.name, "the same in every training row")
+        means, scale = tuple(parts[part].mean for part in kept), parts["year"].deviation or 1.0
+        return Moment(self.name, said.missing, indicator, format, kept, means, scale)
+
+
+def _plain(name: str) -> str:
+    """A column's name in words joined by underscores."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])|\W+", "_", name).lower().strip("_")

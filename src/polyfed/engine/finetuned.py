@@ -1,0 +1,41 @@
+"""The fine-tuned models themselves, for whoever keeps them: measuring makes them and lets them go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from polyfed.core.errors import PolyfedError
+from polyfed.core.trees import Tree
+from polyfed.engine.measure import FineTune, tuned
+from polyfed.engine.round.records import Data
+from polyfed.engine.simulation import Simulation
+from polyfed.engine.states.feed import single_client
+from polyfed.problem.problem import precision
+
+
+def finetuned_blocks(simulation: Simulation, finetune: FineTune) -> Iterator[Tree]:
+    """The evaluated clients' fine-tuned global models, one after another: a leading axis of one client.
+
+    Not with several processes, where a client's rows may be elsewhere.
+    """
+    shared, programs = simulation.global_params, simulation.programs
+    if shared is None or simulation.layout.hosts > 1:
+        raise PolyfedError(f"{simulation.method.name}: the fine-tuned models are not to be had here")
+    with precision(simulation.dtype):
+        rate, steps = np.asarray(finetune.lr, jnp.result_type(float)), replace(finetune, lr=0.0)
+
+        @jax.jit
+        def of(params: Tree, client: jax.Array, data: Data, rate: jax.Array) -> Tree:
+            return tuned(programs.round, steps, params, client, data, rate)
+
+        for client in simulation.evaluated.tolist():
+            place, data = client, programs.data
+            if simulation.on_demand:
+                place, data = 0, single_client(simulation.problem, client, simulation.seed)[0]
+            model = of(shared, jnp.int32(place), data, rate)
+            yield jax.tree.map(lambda leaf: np.asarray(leaf)[None], model)

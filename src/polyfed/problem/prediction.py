@@ -1,0 +1,130 @@
+"""What a model says of new rows: a prediction for each and, where it tells classes apart, probabilities."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import ArrayLike
+
+from polyfed.core.errors import PolyfedError
+from polyfed.data import Federation
+from polyfed.data.tables.preparation import Preparation
+from polyfed.models import Params
+from polyfed.problem.metrics.canonical import sigmoid, softmax
+from polyfed.problem.problem import DType, Problem, precision
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+Label = str | int | float
+LINKS = {"softmax": "softmax", "logistic": "sigmoid", "squared": "identity"}
+"""How the outputs of a model that was trained with a loss become probabilities, or predictions."""
+BLOCK = 65_536
+"""The rows that are scored at a time."""
+
+
+@dataclass(frozen=True)
+class Predictor:
+    """All that it takes to score rows, but for the parameters."""
+
+    apply: Callable[[Params, jax.Array], jax.Array]
+    loss: str
+    labels: tuple[Label, ...] | None
+    """of the classes, in their order; None for real numbers"""
+    features: tuple[int, ...]
+    """the shape of an example"""
+    preparation: Preparation | None
+    dtype: DType
+
+    @classmethod
+    def of(cls, problem: Problem, dtype: DType) -> Predictor:
+        """That of a problem's model."""
+        data = problem.federation
+        preparation = data.preparation if isinstance(data, Federation) else None
+        return cls(problem.model.apply, problem.loss.name, labels_of(problem), data.feature_shape, preparation, dtype)
+
+    def predict(self, params: Params, rows: DataFrame | ArrayLike, site: str | None = None) -> DataFrame:
+        """The rows' own columns, then `prediction` and, for two classes, the `probability` of the second.
+
+        With more classes there is `probability_LABEL` for each, with several numbers to predict `prediction_0` and so
+        on. `site` may lack columns that it lacked in training. An array has features, in their order.
+        """
+        import pandas as pd
+
+        x = self.rows(rows, site)
+        columns = self.columns(self.outputs(params, x))
+        own = rows if isinstance(rows, pd.DataFrame) else pd.DataFrame(index=range(len(x)))
+        for name in columns:
+            if name in own.columns:
+                raise PolyfedError(f"the rows have a column {name!r} already; rename it")
+        return own.assign(**columns)
+
+    def rows(self, rows: DataFrame | ArrayLike, site: str | None) -> np.ndarray:
+        """The features of a table's rows, or of an array that has them."""
+        import pandas as pd
+
+        if isinstance(rows, pd.DataFrame):
+            if self.preparation is None:
+                raise PolyfedError("the model's features have no names, so that it reads arrays, not tables")
+            if site is not None:
+                self.preparation.check_columns(rows, site)
+            return self.preparation.apply(rows)
+        if self.preparation is not None and not self.preparation.is_plain:
+            raise PolyfedError("the model reads tables, by the names of their columns; give a DataFrame")
+        x = np.asarray(rows)
+        if x.shape[1:] != self.features or x.dtype.kind not in "fiu":
+            raise PolyfedError(f"the rows have shape {x.shape} and type {x.dtype}, expected (rows, {self.features})")
+        return x
+
+    def outputs(self, params: Params, x: np.ndarray) -> np.ndarray:
+        """The model's outputs, in float64."""
+        with precision(self.dtype):
+            apply, real = jax.jit(self.apply), jnp.result_type(float)
+            done = []
+            for first in range(0, max(len(x), 1), BLOCK):
+                block = x[first : first + BLOCK]
+                if block.dtype == np.uint8:
+                    block = block.astype(real) / 255
+                done.append(np.asarray(apply(params, block.astype(real) if block.dtype.kind == "f" else block)))
+        return np.concatenate(done).astype(np.float64)
+
+    def columns(self, outputs: np.ndarray) -> dict[str, Any]:
+        """The new columns that follow from a model's outputs."""
+        if self.labels is None:
+            if outputs.ndim == 1:
+                return {"prediction": outputs}
+            return {f"prediction_{i}": outputs[:, i] for i in range(outputs.shape[1])}
+        names = np.array(self.labels, dtype=object)
+        if len(names) == 2:
+            chance = sigmoid(outputs if self.loss == "logistic" else outputs[:, 1] - outputs[:, 0])
+            return {"prediction": _plain(names[(chance > 0.5).astype(int)]), "probability": chance}
+        chances = softmax(outputs)
+        predicted = _plain(names[chances.argmax(axis=1)])
+        return {"prediction": predicted} | {f"probability_{name}": chances[:, i] for i, name in enumerate(names)}
+
+
+def labels_of(problem: Problem) -> tuple[Label, ...] | None:
+    """What the classes are called; None for real numbers."""
+    data, loss = problem.federation, problem.loss.name
+    if loss == "squared":
+        return None
+    if loss == "tags" or data.like.y.ndim > 1:
+        raise PolyfedError("rows with several labels at once are not predicted; `simulation.scores` has their scores")
+    if data.label_names is not None:
+        return tuple(data.label_names)
+    if data.classes is not None:
+        return tuple(range(data.classes))
+    values = data.label_values()
+    if values is None or set(values.tolist()) <= {-1, 1}:
+        return (-1, 1)
+    return tuple(values.tolist()) if len(values) == 2 else (-1, 1)
+
+
+def _plain(labels: np.ndarray) -> Any:
+    """Labels of one type as an array of it."""
+    return np.array(labels.tolist()) if len(labels) else labels

@@ -1,0 +1,83 @@
+"""Scoring the rows of a file with a run's models."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from polyfed.core.errors import PolyfedError
+from polyfed.data.formats.tables import read_with_dialect
+from polyfed.data.tables.columns import Category
+from polyfed.data.tables.dialect import Dialect
+from polyfed.data.tables.preparation import Preparation
+from polyfed.studies.saved_models import SavedModels, load
+
+
+@dataclass(frozen=True)
+class Scored:
+    """The rows of a file with what a model says of them."""
+
+    table: Any
+    """a DataFrame; the cells of a CSV are as they were written"""
+    dialect: Dialect
+
+    def as_csv(self) -> str:
+        return self.table.to_csv(index=False, sep=self.dialect.separator)
+
+    def write(self, path: Path) -> None:
+        """A Parquet file where the name says so, else CSV; whole or not at all."""
+        part = path.with_name(f".{path.name}.part")
+        if path.suffix == ".parquet":
+            self.table.to_parquet(part, index=False)
+        else:
+            part.write_text(self.as_csv(), encoding=self.dialect.encoding)
+        os.replace(part, path)
+
+
+def predict_file(run: Path, rows: Path, client: str | None, *, shared: bool = False) -> Scored:
+    """Score a file's rows: by a client's model, by the global one, or each row by that of its own client."""
+    import pandas as pd
+
+    models = load(run)
+    kind = "parquet" if rows.suffix == ".parquet" else "csv"
+    if not rows.is_file():
+        raise PolyfedError(f"{rows}: no such file")
+    if models.preparation is None:
+        raise PolyfedError(f"{run}: its data were no table, so that its models read arrays: use pf.load(run).predict")
+    names = [] if models.client_column is None else [models.client_column]
+    frame, dialect = read_with_dialect(rows, kind, [*names, *_categories(models.preparation)])
+    try:
+        scored = _scored(models, frame, client, shared)
+    except PolyfedError as error:
+        raise PolyfedError(str(error) if str(error).startswith(str(run)) else f"{rows}: {error}") from None
+    if dialect is None:
+        return Scored(scored, Dialect())
+    options: Any = {"sep": dialect.separator, "encoding": dialect.encoding}
+    written = pd.read_csv(rows, dtype="str", keep_default_na=False, **options)
+    for name in scored.columns[len(written.columns) :]:
+        written[name] = scored[name].to_numpy()
+    return Scored(written, dialect)
+
+
+def _scored(models: SavedModels, frame: Any, client: str | None, shared: bool) -> Any:
+    if shared or client is not None:
+        return models.predict(client, frame)
+    column = models.client_column
+    if column is None or column not in frame.columns:
+        raise PolyfedError(
+            f"there is no client column{f' {column!r}' if column else ''}; say whose model, with --client or --global"
+        )
+    owners = frame[column]
+    if owners.isna().any():
+        raise PolyfedError(
+            f"column {column!r} has no client name in row {int(owners.isna().argmax())} (counted from 0)"
+        )
+    return models.predict_each(map(str, owners.tolist()), frame)
+
+
+def _categories(preparation: Preparation) -> Sequence[str]:
+    """The columns whose words keep their spelling."""
+    return [column.name for column in preparation.used if isinstance(column, Category)]

@@ -1,0 +1,75 @@
+"""How a CSV file is written: found out, shown, or given."""
+
+from __future__ import annotations
+
+import lzma
+
+import numpy as np
+import pytest
+
+from polyfed.core.errors import PolyfedError
+from polyfed.data import Federation
+from polyfed.data.tables.dialect import Dialect, find_dialect
+
+ROWS = [("Köln", "1.5", "yes"), ("Köln", "-2.25", "no"), ("Bonn", "3.0", "yes"), ("Bonn", "0.5", "no")] * 5
+
+
+def written(separator: str, decimal: str, encoding: str) -> bytes:
+    lines = [
+        separator.join(("stadt", "dosis", "ja")),
+        *(separator.join((a, b.replace(".", decimal), c)) for a, b, c in ROWS),
+    ]
+    return ("\n".join(lines) + "\n").encode(encoding)
+
+
+@pytest.mark.parametrize(
+    ("separator", "decimal", "encoding"),
+    [(",", ".", "utf-8"), (";", ",", "cp1252"), ("\t", ",", "utf-8-sig"), ("|", ".", "utf-16"), (";", ".", "utf-8")],
+)
+def test_it_is_found_out_and_the_numbers_are_the_same(tmp_path, separator, decimal, encoding):
+    path = tmp_path / "t.csv"
+    path.write_bytes(written(separator, decimal, encoding))
+    assert find_dialect(path) == Dialect(separator, encoding, decimal)
+    federation = Federation.from_csv(path, client="stadt", target="ja", test=0, validation=0)
+    assert federation.clients == ("Köln", "Bonn")
+    np.testing.assert_array_equal(federation.train.of(0)[0][:, 0], [1.5, -2.25] * 5)
+    assert str(federation.source["read"]).startswith("separator ")
+
+
+def test_what_is_given_goes_before_what_is_found(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("a;b\n1,5;2\n")
+    assert find_dialect(path, decimal=".") == Dialect(";", "utf-8", ".")
+    assert find_dialect(path, separator=",", encoding="latin-1") == Dialect(",", "latin-1", ".")
+
+
+def test_quoted_separators_do_not_count(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text('a,b\n"x;y;z",1\n"p;q;r",2\n')
+    assert find_dialect(path).separator == ","
+
+
+def test_odd_letters_after_the_first_lines_and_packed_files_are_read(tmp_path):
+    path = tmp_path / "t.csv"
+    lines = ["site,dose,y"] + [f"{'ab'[i % 2]},{i},{i % 2}" for i in range(60_000)]
+    path.write_bytes(("\n".join(lines) + "\n").encode() + "ä,1,0\nä,2,1\n".encode("cp1252"))
+    federation = Federation.from_csv(path, client="site", target="y")
+    assert federation.clients == ("a", "b", "ä")
+    packed = tmp_path / "t.csv.xz"
+    packed.write_bytes(lzma.compress(written(";", ",", "utf-8")))
+    assert len(Federation.from_csv(packed, client="stadt", target="ja")) == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"separator": "::"}, "separator must be a single character, found '::'"),
+        ({"decimal": ";"}, "decimal must be '.' or ','"),
+        ({"encoding": "utf-88"}, "cannot be read as a csv table in 'utf-88'"),
+    ],
+)
+def test_wrong_options_are_refused_by_name(tmp_path, options, message):
+    path = tmp_path / "t.csv"
+    path.write_text("a,b\n1,2\n")
+    with pytest.raises(PolyfedError, match=message):
+        Federation.from_csv(path, client="a", target="b", **options)
