@@ -14,7 +14,7 @@ import tomlkit
 import polyfed as pf
 from polyfed.data import Split
 from polyfed.deploy.flower.processes import ChildProcess, environment, free_port, stop_together
-from polyfed.deploy.flower.server_link import ListedNode, SuperLinkServer
+from polyfed.deploy.flower.server_link import SuperLinkServer
 from polyfed.deploy.new_site import read_published
 from polyfed.deploy.project import make_project
 from polyfed.deploy.settings import read_toml, site_rows, site_settings
@@ -83,8 +83,8 @@ class Live:
             self.start(site)
         self.wait(lambda: "waiting for" in self.children["server"].log.read_text())
 
-    def online(self) -> list[ListedNode]:
-        return [node for node in self.link.nodes() if node["status"] == "online"]
+    def online(self) -> list[str]:
+        return self.link.present()
 
     def finished(self) -> bool:
         place = self.link.run_folder

@@ -15,6 +15,7 @@ from polyfed import data
 from polyfed.core.errors import PolyfedError, suggestion
 from polyfed.data import Federation, Population
 from polyfed.data.formats.tables import from_dataframe, read_table
+from polyfed.deploy.protocol.names import checked_name
 from polyfed.deploy.protocol.rules import FederationRules
 from polyfed.deploy.protocol.terms import DeployedRun
 from polyfed.deploy.secure.server_sum import check_secure
@@ -58,9 +59,12 @@ def server_settings(
     sites = given.pop("sites", None)
     if not isinstance(sites, list) or not sites or not all(isinstance(site, str) and site for site in sites):
         raise PolyfedError(f"{where}: federation.sites must be a list of names, found {sites!r}")
-    if len(set(sites)) < len(sites) or any("\n" in site or "/" in site for site in sites):
-        raise PolyfedError(f"{where}: federation.sites must be different names without '/', found {sites}")
+    if len(set(sites)) < len(sites):
+        raise PolyfedError(f"{where}: federation.sites must be different names, found {sites}")
+    for site in sites:
+        checked_name(site, f"{where}: each of federation.sites")
     _check_types(FederationSettings, given, f"{where}: federation")
+    checked_name(given.get("run", "run"), f"{where}: federation.run")
     _check_types(FederationRules, rules, f"{where}: federation")
     section = _section(sections, "run", where)
     _refuse_unknown(section, RUN_KEYS, f"{where}: [run]", "key")
@@ -91,6 +95,8 @@ class SiteSettings:
     """the authority's certificate, with which the server proves who it is"""
     key: Path
     """the site's private key, with which it proves who it is"""
+    own_certificate: Path
+    """the certificate that the operator issued for this key: without it the server does not listen"""
     folder: Path
     data: Section
     columns: dict[str, float]
@@ -110,13 +116,15 @@ def site_settings(path: Path) -> SiteSettings:
     _refuse_unknown(sections, SITE_SECTIONS, str(path), "section")
     about = _section(sections, "site", str(path))
     keys = ("name", "server", "certificate", "key")
-    _refuse_unknown(about, (*keys, "measure"), f"{path}: [site]", "key")
+    _refuse_unknown(about, (*keys, "own_certificate", "measure"), f"{path}: [site]", "key")
     measure = about.get("measure", True)
     if not isinstance(measure, bool):
         raise PolyfedError(f"{path}: site.measure must be true or false, found {measure!r}")
-    for key in keys:
+    about.setdefault("own_certificate", f"{about.get('name')}.pem")
+    for key in (*keys, "own_certificate"):
         if not isinstance(about.get(key), str) or not about[key]:
             raise PolyfedError(f"{path}: site.{key} must be a word, found {about.get(key)!r}")
+    checked_name(about["name"], f"{path}: site.name")
     source = _section(sections, "data", str(path))
     if "source" not in source:
         raise PolyfedError(f"{path}: data.source is missing; `polyfed data list` names the sources")
@@ -130,11 +138,12 @@ def site_settings(path: Path) -> SiteSettings:
     allow = _section(sections, "allow", str(path))
     _refuse_unknown(allow, _names(SitePolicy), f"{path}: [allow]", "key")
     _check_types(SitePolicy, allow, f"{path}: allow")
-    certificate, key = (folder / about[name] for name in ("certificate", "key"))
-    for file in (certificate, key):
+    files = [folder / about[name] for name in ("certificate", "key", "own_certificate")]
+    for file in files:
         if not file.is_file():
             raise PolyfedError(f"{path}: {file} does not exist")
-    place = (certificate, key, folder)
+    certificate, key, own = files
+    place = (certificate, key, own, folder)
     return SiteSettings(about["name"], about["server"], *place, source, columns, SitePolicy(**allow), measure)
 
 

@@ -19,6 +19,8 @@ class FederationRules:
     """seconds that the start waits for every site"""
     poll: float = 0.2
     """seconds between looks for answers"""
+    largest: float = 4e9
+    """the most bytes of one answer"""
     secure: bool = False
     """masks on the uploads, so that the server learns their sum alone"""
     bound: float = 1e6
