@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,7 +23,7 @@ def three() -> pf.Federation:
 def loopback(three: pf.Federation, tmp_path: Path) -> Callable[..., Loopback]:
     """Makes grids over the three sites."""
 
-    def make(folder: str = "one", federation: pf.Federation = three, **options: bool) -> Loopback:
+    def make(folder: str = "one", federation: pf.Federation = three, **options: Any) -> Loopback:
         return Loopback(federation, tmp_path / folder, **options)
 
     return make

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -33,12 +34,16 @@ PATIENCE = 200.0
 class Live:
     """A project's folder, and the processes that were started for it."""
 
-    def __init__(self, folder: Path, sites: Sequence[str] = SITES) -> None:
+    def __init__(self, folder: Path, sites: Sequence[str] = SITES, changes: str = "allow") -> None:
         self.folder, self.server, self.sites = folder, folder / "server", sites
         make_project(folder, sites, "127.0.0.1", free_port(), example=True)
         for site in sites:
             path = folder / site / "site.toml"
-            path.write_text(path.read_text().replace("[site]", "[site]\nmeasure = false"))
+            text = path.read_text().replace("[site]", "[site]\nmeasure = false")
+            text = text.replace("smallest_batch = 8", "smallest_batch = 1").replace(
+                'changes = "ask"', f'changes = "{changes}"'
+            )
+            path.write_text(re.sub("fewest_sites = .", "fewest_sites = 1", text))
         self.children: dict[str, ChildProcess] = {}
 
     def set(

@@ -18,6 +18,7 @@ from flwr.supercore.task_identity import TaskIdentity
 import polyfed as pf
 from polyfed.deploy.new_site import read_published
 from polyfed.deploy.server.serve import serve
+from polyfed.deploy.site.policy import RunPolicy
 from polyfed.deploy.site.site import Site, SitePolicy
 from polyfed.engine.simulation import Simulation
 from tests.deploy.expected import assert_equal
@@ -26,14 +27,24 @@ Change = Callable[[str, int, Message], Message | None]
 """What becomes of an answer on its way: (site, round, answer) -> the answer that arrives, or None if none does."""
 PROBLEM = {"model": "linear", "loss": "softmax", "l2": 0.01}
 
+ANYTHING = RunPolicy(smallest_batch=1, fewest_sites=1, changes="allow")
+"""The policy of a site that is asked for whatever a test needs."""
+
 
 class Loopback(Grid):
     """Sites behind one grid; `absent` ones are not connected, `change` meddles with answers."""
 
-    def __init__(self, federation: pf.Federation, folder: Path, measure: bool = False, **allow: bool) -> None:
+    def __init__(
+        self,
+        federation: pf.Federation,
+        folder: Path,
+        measure: bool = False,
+        policy: RunPolicy = ANYTHING,
+        **allow: bool,
+    ) -> None:
         self.folder, self.names = folder, federation.clients
         self.sites = {
-            name: Site(name, federation.select([place]), folder / name, SitePolicy(**allow), measure)
+            name: Site(name, federation.select([place]), folder / name, SitePolicy(**allow), measure, policy)
             for place, name in enumerate(federation.clients)
         }
         self.nodes = {name: 100 + place for place, name in enumerate(self.sites)}
@@ -48,7 +59,7 @@ class Loopback(Grid):
     def restart(self, name: str) -> None:
         """The site's process ends, and another takes its place: what it had in memory is gone."""
         old = self.sites[name]
-        self.sites[name] = Site(name, old.federation, old.folder, old.allow, old.measure)
+        self.sites[name] = Site(name, old.federation, old.folder, old.allow, old.measure, old.policy)
         self.started[name] += 1
 
     def set_run(self, run: Any) -> None: ...
@@ -83,8 +94,8 @@ class Loopback(Grid):
             reply = self._answer(name, received)
             number = received.content.config_records["about"].get("round", -1)
             assert isinstance(number, int)
-            if self.change is not None:
-                reply = self.change(name, number, reply)
+            if self.change is not None:  # it gets a copy: what the site itself keeps does not change
+                reply = self.change(name, number, _travel(reply)[0])
             if reply is not None:
                 arrived, size = _travel(reply)
                 arrived.metadata.__dict__["_reply_to_message_id"] = str(self._count)
@@ -108,10 +119,12 @@ class Loopback(Grid):
         run: dict[str, Any] | None = None,
         privacy: Any = None,
         problem: dict[str, Any] | None = None,
+        back: bool = False,
+        name: str = "study",
         **rules: Any,
     ) -> Any:
         """One run of the ServerApp to its end; what it published."""
-        federation = {"sites": list(self.names), "run": "study", "poll": 0.01, "deadline": 0.2, **rules}
+        federation = {"sites": list(self.names), "run": name, "poll": 0.01, "deadline": 0.2, **rules}
         settings = {
             "federation": federation,
             "problem": {**PROBLEM, **(problem or {})},
@@ -120,8 +133,8 @@ class Loopback(Grid):
         }
         if privacy is not None:
             settings["privacy"] = privacy
-        serve(self, json.dumps(settings), self.folder / "server")
-        return self.published
+        serve(self, json.dumps(settings), self.folder / "server", back)
+        return read_published(self.folder / "server" / "runs" / name).server
 
     @property
     def run_folder(self) -> Path:

@@ -108,12 +108,18 @@ def site(folder: SiteFolder, quiet: Quiet = False) -> None:
 
 
 @deploy_app.command()
-def run(folder: ServerFolder, quiet: Quiet = False) -> None:
+def run(
+    folder: ServerFolder,
+    back: Annotated[
+        bool, typer.Option("--back", help="Drop the last round: go on from the checkpoint before.")
+    ] = False,
+    quiet: Quiet = False,
+) -> None:
     """Start the run of server.toml on a server that is up, or go on with it, and follow it to its end."""
     from polyfed.deploy.flower.server_link import SuperLinkServer
 
     link = SuperLinkServer(folder)
-    _follow(link, link.submit(), _say(quiet))
+    _follow(link, link.submit(back), _say(quiet))
     _say_where_published(link, quiet)
 
 
@@ -129,6 +135,24 @@ def admit(
     certificate = folder / "certificates" / f"{name}.pem"
     certificate.write_bytes(admit(folder, name, key))
     out.print(f"send {escape(str(certificate))} to site '{escape(name)}'", soft_wrap=True, highlight=False)
+
+
+@deploy_app.command()
+def accept(folder: SiteFolder, yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False) -> None:
+    """Show the terms that a server proposed to this site, and accept them."""
+    from polyfed.deploy.settings import site_settings
+    from polyfed.deploy.site.policy import PinnedTerms
+
+    pinned = PinnedTerms(site_settings(folder).folder)
+    lines = pinned.waiting()
+    if not lines:
+        out.print("no terms wait", highlight=False)
+        return
+    for line in lines:
+        out.print(escape(line), soft_wrap=True, highlight=False)
+    if yes or typer.confirm("accept these terms?"):
+        pinned.accept()
+        out.print("accepted", highlight=False)
 
 
 @deploy_app.command()

@@ -61,6 +61,15 @@ class_rows = true         # its training rows of each class, where class weights
 metrics = false           # how well the models do on this site's rows
 model = false             # this site's personal model
 plain = true              # uploads that the server can read one by one; false: only masked ones (federation.secure)
+
+[policy]                  # terms beyond these limits get no answer
+algorithms = []           # those that may run here; none named: any
+smallest_batch = 8        # the fewest rows in a step: a step on one row tells that row
+fewest_steps = 1          # the fewest steps in a round
+fewest_sites = {fewest}          # the fewest sites in a sum
+most_rounds = 1000        # the most rounds of a run
+noise = 0.0               # the least noise of a private run, in multiples of its clip; above 0: private runs only
+changes = "ask"           # terms unlike the first run's wait for `polyfed deploy accept`; "allow": they do not
 """
 README = """# A federation of {count} sites
 
@@ -101,7 +110,9 @@ def make_project(folder: Path, sites: Sequence[str], host: str, port: int = PORT
         (folder / site / f"{site}.key.pub").rename(server / "keys" / f"{site}.pub")
         (folder / site / f"{site}.pem").write_bytes(admit(server, site, server / "keys" / f"{site}.pub"))
         shutil.copy(server / "certificates" / "ca.pem", folder / site / "ca.pem")
-        (folder / site / "site.toml").write_text(SITE_TOML.format(name=site, host=host, port=port))
+        (folder / site / "site.toml").write_text(
+            SITE_TOML.format(name=site, host=host, port=port, fewest=min(2, minimum))
+        )
         if example:
             _write_example(folder / site / "data.csv", place)
     text = README.format(count=len(sites), hosts=", ".join(hosts))

@@ -71,11 +71,11 @@ class SuperLinkServer:
         except PolyfedError:
             return True
 
-    def submit(self) -> str:
-        """Ask for the run of server.toml, or to go on with it; returns the request's id."""
+    def submit(self, back: bool = False) -> str:
+        """Ask for the run of server.toml, or to go on with it, without its last round; returns the request's id."""
         settings = read_toml(self.path)
         server_settings(settings, str(self.path))
-        request: RunRequest = {"id": secrets.token_hex(8), "settings": json.dumps(settings)}
+        request: RunRequest = {"id": secrets.token_hex(8), "settings": json.dumps(settings), "back": back}
         write_text(self.folder / REQUESTED, json.dumps(request) + "\n")
         end = time.monotonic() + TAKE
         while (self.folder / REQUESTED).exists():

@@ -44,6 +44,7 @@ class RunRequest(TypedDict):
 
     id: str
     settings: str
+    back: bool
 
 
 class RunEnd(TypedDict):
@@ -141,14 +142,14 @@ class Office:
             if requested.exists():
                 request: RunRequest = json.loads(requested.read_text())
                 requested.unlink()
-                end: RunEnd = {"id": request["id"], "why": self._run(request["settings"])}
+                end: RunEnd = {"id": request["id"], "why": self._run(request)}
                 write_text(self.folder / ENDED, json.dumps(end, indent=1) + "\n")
             time.sleep(POLL)
 
-    def _run(self, settings: str) -> str:
+    def _run(self, request: RunRequest) -> str:
         try:
             with running_grid(self.state, self.keeper) as grid:
-                serve(grid, settings, self.folder)
+                serve(grid, request["settings"], self.folder, request["back"])
         except PolyfedError as error:
             return str(error)
         except Exception as error:  # the server outlives a run that fails

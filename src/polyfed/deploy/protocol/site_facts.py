@@ -14,6 +14,7 @@ import numpy as np
 from polyfed.core.errors import PolyfedError
 from polyfed.data import Federation, Split
 from polyfed.data.split import offsets_of
+from polyfed.deploy.protocol.plain_values import Refused
 from polyfed.deploy.protocol.terms import ProblemSection
 from polyfed.models import Architecture
 from polyfed.problem.problem import Problem
@@ -76,7 +77,13 @@ class FactRequest:
 
     @classmethod
     def from_json(cls, text: str) -> FactRequest:
-        return cls(**json.loads(text))
+        try:
+            request = cls(**json.loads(text))
+            if not isinstance(request.problem, dict) or not set(request.facts) <= {*ALWAYS, *ON_REQUEST, CLASS_ROWS}:
+                raise ValueError("facts that no site reports")
+        except Exception as error:
+            raise Refused(f"the request of facts cannot be read ({type(error).__name__})") from None
+        return request
 
 
 def data_facts(federation: Federation, loss: str) -> SiteFacts:

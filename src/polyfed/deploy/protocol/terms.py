@@ -13,7 +13,10 @@ import numpy as np
 
 import polyfed
 from polyfed.algorithms.contract import Algorithm, get_algorithm
+from polyfed.core.errors import PolyfedError
 from polyfed.core.precision import Compute
+from polyfed.deploy.protocol.names import is_name
+from polyfed.deploy.protocol.plain_values import Refused
 from polyfed.engine.participation import Bernoulli
 from polyfed.engine.privacy.mechanism import Privacy
 from polyfed.models import MODELS, Architecture
@@ -67,6 +70,15 @@ class Terms:
     compute: Compute | None = None
     clip: float | None = None
     """the longest upload that privacy allows; None without privacy"""
+    noise: float = 0.0
+    """the noise that the server adds, in multiples of the clip"""
+    rounds: int = 1
+    fewest: int = 1
+    """the fewest sites in a sum"""
+    roster: tuple[str, ...] = ()
+    """the sites of the run"""
+    secure: bool = False
+    """whether uploads are masked"""
 
     def to_json(self) -> str:
         plain = {**vars(self), "method": method_to_json(self.method), "kind": vars(self.kind)}
@@ -74,10 +86,30 @@ class Terms:
 
     @classmethod
     def from_json(cls, text: str) -> Terms:
-        terms = json.loads(text)
-        terms["method"] = method_from_json(terms["method"])
-        terms["kind"] = DataKind.from_json(terms["kind"])
-        return cls(**terms)
+        """The way back; what is no such text is refused."""
+        try:
+            terms = json.loads(text)
+            method = method_from_json(terms["method"])
+            method.check()
+            terms |= {"method": method, "kind": DataKind.from_json(terms["kind"]), "roster": tuple(terms["roster"])}
+            made = cls(**terms)
+            for whole in (made.longest, made.seed, made.rounds, made.fewest):
+                if isinstance(whole, bool) or not isinstance(whole, int) or not 0 <= whole < 2**53:
+                    raise ValueError(f"{whole!r} is not a whole number")
+        except PolyfedError as error:
+            raise Refused(f"the terms are wrong: {error}") from None
+        except Exception as error:
+            raise Refused(f"the terms cannot be read ({type(error).__name__})") from None
+        for name in (made.run, made.site, *made.roster):
+            if not is_name(name):
+                raise Refused(f"the terms have a name that is none: {name!r:.80}")
+        return made
+
+    def computation(self, round: int) -> str:
+        """A digest of what a site computes in a round, whatever the run is called and whoever else takes part."""
+        plain, others = json.loads(self.to_json()), ("run", "roster", "fewest", "rounds", "kind", "longest", "seed")
+        same = {name: value for name, value in plain.items() if name not in others}
+        return hashlib.blake2b(json.dumps([same, round], sort_keys=True).encode(), digest_size=16).hexdigest()
 
     @property
     def fingerprint(self) -> str:

@@ -10,6 +10,7 @@ from flwr.serverapp import Grid
 
 from polyfed.core.files import write_text
 from polyfed.deploy.server.coordinator import Coordinator
+from polyfed.deploy.server.going_back import go_back
 from polyfed.deploy.server.ledger import Ledger
 from polyfed.deploy.settings import server_settings
 
@@ -18,11 +19,13 @@ CURRENT = "current.json"
 """The settings of a run that has not ended: a server that is started again goes on with it."""
 
 
-def serve(grid: Grid, settings: str, folder: Path) -> None:
-    """Carry out the run that `settings` (JSON) describes, or go on with it."""
+def serve(grid: Grid, settings: str, folder: Path, back: bool = False) -> None:
+    """Carry out the run that `settings` (JSON) describes, or go on with it; `back` drops its last round first."""
     _, run, rules = server_settings(json.loads(settings), "server.toml")
     place = folder / "runs" / run.name
     place.mkdir(parents=True, exist_ok=True)
+    if back:
+        go_back(place)
     write_text(folder / CURRENT, settings)
     progress = place / "progress.jsonl"
 

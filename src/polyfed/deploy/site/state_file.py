@@ -11,6 +11,7 @@ from safetensors import SafetensorError
 
 from polyfed.algorithms.contract import State
 from polyfed.core.errors import PolyfedError
+from polyfed.deploy.protocol.names import checked_name
 from polyfed.engine.checkpoint.tensors import load_tree, save_tree
 
 NEVER = -1
@@ -41,19 +42,35 @@ class SavedState:
 
 
 class StateFile:
-    """`folder/RUN/state.safetensors`."""
+    """`folder/RUN/state.safetensors`, and `before.safetensors`, as it was a round earlier."""
 
     def __init__(self, folder: Path, run: str, like: State) -> None:
-        self.path, self._like = folder / run / "state.safetensors", like
+        self.path, self._like = folder / checked_name(run, "the run") / "state.safetensors", like
+        self.before = self.path.with_name("before.safetensors")
 
     def read(self) -> SavedState | None:
         """The saved state; None at the start of a run."""
-        if not self.path.exists():
+        return self._read(self.path)
+
+    def went_back(self, counted: int) -> SavedState | None:
+        """The state of a round earlier, for a server that went back to it; None if it is of another round."""
+        saved = self._read(self.before)
+        return saved.dropped() if saved is not None and saved.counted == counted else None
+
+    def keep_before(self) -> None:
+        """Keep the state that the next write replaces."""
+        part = self.before.with_name(f".{self.before.name}.part")
+        part.unlink(missing_ok=True)
+        os.link(self.path, part)
+        os.replace(part, self.before)
+
+    def _read(self, path: Path) -> SavedState | None:
+        if not path.exists():
             return None
         try:
-            saved = load_tree(self.path, self._tree(SavedState(self._like)))
+            saved = load_tree(path, self._tree(SavedState(self._like)))
         except (OSError, SafetensorError) as error:
-            raise PolyfedError(f"{self.path}: cannot be read: {error}") from None
+            raise PolyfedError(f"{path}: cannot be read: {error}") from None
         sent = int(saved["sent"])
         return SavedState(saved["state"], int(saved["counted"]), None if sent == NEVER else saved["pending"], sent)
 
