@@ -102,6 +102,8 @@ def listen(folder: Path, federation: FederationSettings, state: LinkStateFactory
         host=federation.host,
         port=federation.port,
         http=PeerProtocol,
+        ws="none",
+        lifespan="off",
         access_log=False,
         log_level="warning",
         ssl_certfile=str(certificates / "server.pem"),

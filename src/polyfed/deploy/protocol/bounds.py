@@ -13,8 +13,10 @@ from statistics import median_low
 from typing import Any
 
 from polyfed.deploy.protocol.plain_values import Refused
-from polyfed.deploy.protocol.site_facts import CLASS_ROWS, DTYPES
-from polyfed.studies.newcomers.fitting import DataKind
+from polyfed.studies.newcomers.fitting import KINDS, DataKind
+
+CLASS_ROWS = "class_rows"
+"""What a site reports only if class weights are to be balanced: how many training rows of each class it has."""
 
 LARGEST_NUMBER = 1e12
 """Of a constant or a column."""
@@ -33,11 +35,15 @@ class FactBounds:
     classes: int = 10**4
 
 
+ANY = FactBounds(classes=10**7)
+"""For a site, which is told what the server found good."""
+
+
 def read_facts(given: Mapping[str, object], asked: Sequence[str], bounds: FactBounds) -> dict[str, Any]:
     """The facts that were asked for, each of its type and within bounds; nothing else is taken."""
     _exactly(given, asked, "the facts")
     readers = {
-        "kind": lambda value: _kind(value, bounds),
+        "kind": lambda value: read_kind(value, bounds),
         "rows": lambda value: _rows(value, bounds),
         "columns": _columns,
         "smoothness": _smoothness,
@@ -73,11 +79,12 @@ def refuse_outlier(constants: Mapping[str, float]) -> None:
             )
 
 
-def _kind(value: object, bounds: FactBounds) -> dict[str, object]:
+def read_kind(value: object, bounds: FactBounds) -> dict[str, Any]:
+    """What rows and labels look like, as JSON of a `DataKind`."""
     given = _object(value, "kind")
     _exactly(given, [field.name for field in fields(DataKind)], "kind")
     features, targets = _shape(given["features"], "features"), _shape(given["targets"], "targets")
-    if given["kind"] not in DTYPES:
+    if given["kind"] not in KINDS.values():
         raise Refused("kind.kind must be bytes, whole numbers or real numbers")
     classes, outputs = (_optional_whole(given[name], name, bounds.classes) for name in ("classes", "outputs"))
     names = _names(given["feature_names"], "feature_names")

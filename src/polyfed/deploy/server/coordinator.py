@@ -158,7 +158,8 @@ class Coordinator:
             raise _too_few(number, len(uploads), cohort, wanted)
         self.ledger.note_norms(map(norm_of, uploads.values()))
         senders = [site for site in cohort if site in uploads]
-        total = reduce(lambda a, b: jax.tree.map(add, a, b), (uploads[site] for site in senders), self._empty_sum)
+        with np.errstate(over="ignore", invalid="ignore"):  # `step` refuses what is not finite
+            total = reduce(lambda a, b: jax.tree.map(add, a, b), (uploads[site] for site in senders), self._empty_sum)
         return total, senders
 
     def _masked(self, number: int, cohort: list[str], content: MessageFor, wanted: int) -> tuple[Sums, list[str]]:
