@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,7 +15,7 @@ import tomlkit
 import polyfed as pf
 from polyfed.data import Split
 from polyfed.deploy.flower.processes import ChildProcess, environment, free_port, stop_together
-from polyfed.deploy.flower.server_link import ListedNode, SuperLinkServer
+from polyfed.deploy.flower.server_link import SuperLinkServer
 from polyfed.deploy.new_site import read_published
 from polyfed.deploy.project import make_project
 from polyfed.deploy.settings import read_toml, site_rows, site_settings
@@ -33,12 +34,16 @@ PATIENCE = 200.0
 class Live:
     """A project's folder, and the processes that were started for it."""
 
-    def __init__(self, folder: Path, sites: Sequence[str] = SITES) -> None:
+    def __init__(self, folder: Path, sites: Sequence[str] = SITES, changes: str = "allow") -> None:
         self.folder, self.server, self.sites = folder, folder / "server", sites
         make_project(folder, sites, "127.0.0.1", free_port(), example=True)
         for site in sites:
             path = folder / site / "site.toml"
-            path.write_text(path.read_text().replace("[site]", "[site]\nmeasure = false"))
+            text = path.read_text().replace("[site]", "[site]\nmeasure = false")
+            text = text.replace("smallest_batch = 8", "smallest_batch = 1").replace(
+                'changes = "ask"', f'changes = "{changes}"'
+            )
+            path.write_text(re.sub("fewest_sites = .", "fewest_sites = 1", text))
         self.children: dict[str, ChildProcess] = {}
 
     def set(
@@ -83,8 +88,8 @@ class Live:
             self.start(site)
         self.wait(lambda: "waiting for" in self.children["server"].log.read_text())
 
-    def online(self) -> list[ListedNode]:
-        return [node for node in self.link.nodes() if node["status"] == "online"]
+    def online(self) -> list[str]:
+        return self.link.present()
 
     def finished(self) -> bool:
         place = self.link.run_folder

@@ -1,4 +1,4 @@
-"""A grid in one process: Flower's own apps, and every message as the bytes that Flower sends."""
+"""A grid in one process, with every message as the bytes that Flower sends."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from flwr.app import Context, Error, Message, RecordDict
+from flwr.app import Error, Message
 from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
@@ -16,11 +16,9 @@ from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_conte
 from flwr.supercore.task_identity import TaskIdentity
 
 import polyfed as pf
-from polyfed.deploy.app.polyfed_app.client import app as client_app
-from polyfed.deploy.app.polyfed_app.server import app as server_app
-from polyfed.deploy.flower.site_process import SiteProcess
 from polyfed.deploy.new_site import read_published
-from polyfed.deploy.server.serve import FOLDER
+from polyfed.deploy.server.serve import serve
+from polyfed.deploy.site.policy import RunPolicy
 from polyfed.deploy.site.site import Site, SitePolicy
 from polyfed.engine.simulation import Simulation
 from tests.deploy.expected import assert_equal
@@ -29,19 +27,26 @@ Change = Callable[[str, int, Message], Message | None]
 """What becomes of an answer on its way: (site, round, answer) -> the answer that arrives, or None if none does."""
 PROBLEM = {"model": "linear", "loss": "softmax", "l2": 0.01}
 
+ANYTHING = RunPolicy(smallest_batch=1, fewest_sites=1, changes="allow")
+"""The policy of a site that is asked for whatever a test needs."""
+
 
 class Loopback(Grid):
     """Sites behind one grid; `absent` ones are not connected, `change` meddles with answers."""
 
-    def __init__(self, federation: pf.Federation, folder: Path, measure: bool = False, **allow: bool) -> None:
+    def __init__(
+        self,
+        federation: pf.Federation,
+        folder: Path,
+        measure: bool = False,
+        policy: RunPolicy = ANYTHING,
+        **allow: bool,
+    ) -> None:
         self.folder, self.names = folder, federation.clients
         self.sites = {
-            name: Site(name, federation.select([place]), folder / name, SitePolicy(**allow), measure)
+            name: Site(name, federation.select([place]), folder / name, SitePolicy(**allow), measure, policy)
             for place, name in enumerate(federation.clients)
         }
-        self.processes = {name: SiteProcess(site) for name, site in self.sites.items()}
-        for process in self.processes.values():
-            process.start()
         self.nodes = {name: 100 + place for place, name in enumerate(self.sites)}
         self.started = dict.fromkeys(self.sites, 1)
         self.change: Change | None = None
@@ -54,10 +59,7 @@ class Loopback(Grid):
     def restart(self, name: str) -> None:
         """The site's process ends, and another takes its place: what it had in memory is gone."""
         old = self.sites[name]
-        self.processes[name].close()
-        self.sites[name] = Site(name, old.federation, old.folder, old.allow, old.measure)
-        self.processes[name] = SiteProcess(self.sites[name])
-        self.processes[name].start()
+        self.sites[name] = Site(name, old.federation, old.folder, old.allow, old.measure, old.policy)
         self.started[name] += 1
 
     def set_run(self, run: Any) -> None: ...
@@ -92,8 +94,8 @@ class Loopback(Grid):
             reply = self._answer(name, received)
             number = received.content.config_records["about"].get("round", -1)
             assert isinstance(number, int)
-            if self.change is not None:
-                reply = self.change(name, number, reply)
+            if self.change is not None:  # it gets a copy: what the site itself keeps does not change
+                reply = self.change(name, number, _travel(reply)[0])
             if reply is not None:
                 arrived, size = _travel(reply)
                 arrived.metadata.__dict__["_reply_to_message_id"] = str(self._count)
@@ -106,13 +108,10 @@ class Loopback(Grid):
         return [self.replies.pop(given) for given in list(message_ids) if given in self.replies]
 
     def _answer(self, name: str, message: Message) -> Message:
-        with pytest.MonkeyPatch.context() as patch:
-            for key, value in self.processes[name].environment.items():
-                patch.setenv(key, value)
-            try:
-                return client_app(message, _context({}))
-            except Exception as error:
-                return Message(Error(code=2, reason=repr(error)), reply_to=message)
+        try:
+            return Message(self.sites[name].answer(message.metadata.message_type, message.content), reply_to=message)
+        except Exception as error:
+            return Message(Error(code=2, reason=repr(error)), reply_to=message)
 
     def serve(
         self,
@@ -120,10 +119,12 @@ class Loopback(Grid):
         run: dict[str, Any] | None = None,
         privacy: Any = None,
         problem: dict[str, Any] | None = None,
+        back: bool = False,
+        name: str = "study",
         **rules: Any,
     ) -> Any:
         """One run of the ServerApp to its end; what it published."""
-        federation = {"sites": list(self.names), "run": "study", "poll": 0.01, "deadline": 0.2, **rules}
+        federation = {"sites": list(self.names), "run": name, "poll": 0.01, "deadline": 0.2, **rules}
         settings = {
             "federation": federation,
             "problem": {**PROBLEM, **(problem or {})},
@@ -132,10 +133,8 @@ class Loopback(Grid):
         }
         if privacy is not None:
             settings["privacy"] = privacy
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setenv(FOLDER, str(self.folder / "server"))
-            server_app(self, _context({"settings": json.dumps(settings)}))
-        return self.published
+        serve(self, json.dumps(settings), self.folder / "server", back)
+        return read_published(self.folder / "server" / "runs" / name).server
 
     @property
     def run_folder(self) -> Path:
@@ -148,14 +147,6 @@ class Loopback(Grid):
     def assert_equal(self, expected: Simulation) -> None:
         """The published server, and every site's state and model, are those of the simulator."""
         assert_equal(self.folder, "study", self.published, expected)
-
-    def close(self) -> None:
-        for process in self.processes.values():
-            process.close()
-
-
-def _context(config: Any) -> Context:
-    return Context(run_id=1, node_id=1, node_config={}, state=RecordDict(), run_config=config)
 
 
 def _travel(message: Message) -> tuple[Message, int]:

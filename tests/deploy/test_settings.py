@@ -26,7 +26,12 @@ def test_a_project_has_what_each_party_needs_and_secrets_only_where_they_belong(
     assert run.method.name == "scafflix"
     assert rules.minimum == 1
     secrets = {path.relative_to(project).as_posix() for path in project.rglob("*.key")}
-    assert secrets == {"server/certificates/server.key", "north/north.key", "south/south.key"}
+    assert secrets == {
+        "server/certificates/server.key",
+        "server/certificates/ca.key",
+        "north/north.key",
+        "south/south.key",
+    }
     assert all((project / path).stat().st_mode & 0o077 == 0 for path in secrets)
     site = site_settings(project / "north").site()
     assert site.name == "north"
@@ -88,7 +93,7 @@ def test_the_configs_that_the_docs_show_are_valid(tmp_path) -> None:
     federation, run, _ = server_settings(tomllib.loads(server), "server.toml")
     assert federation.sites == ("north", "south", "west")
     (tmp_path / "site.toml").write_text(site)
-    for name in ("ca.pem", "north.key"):
+    for name in ("ca.pem", "north.key", "north.pem"):
         (tmp_path / name).touch()
     assert isinstance(run.method, pf.algorithms.Scafflix)
     assert run.method.alpha in site_settings(tmp_path).columns

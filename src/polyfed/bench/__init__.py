@@ -5,6 +5,7 @@ work.py, loops.py   a round that several frameworks run, and their processes
 peers/              the scripts that PyTorch's and FedJAX's Pythons run
 compilations.py     how often XLA compiles
 bare_app/           a Flower app that does nothing
+bare_flower         Flower's own programs on loopback, with that app
 """
 
 from polyfed.bench.convex import bench_convex

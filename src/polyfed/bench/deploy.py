@@ -1,8 +1,7 @@
-"""A round across three sites on loopback, beside a bare round of Flower on the same processes."""
+"""A round across three sites on loopback, beside a bare round of Flower's own programs."""
 
 from __future__ import annotations
 
-import json
 import tempfile
 import time
 from contextlib import ExitStack
@@ -10,9 +9,10 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
+from polyfed.bench.bare_flower import bare_rounds
 from polyfed.core.errors import PolyfedError
 from polyfed.deploy.flower.processes import free_port
-from polyfed.deploy.flower.server_link import FlowerApp, SuperLinkServer
+from polyfed.deploy.flower.server_link import SuperLinkServer
 from polyfed.deploy.flower.supernode import SuperNode
 from polyfed.deploy.project import make_project
 from polyfed.deploy.settings import site_settings
@@ -29,16 +29,16 @@ def bench_deploy(rounds: int = 5, secure: bool = False) -> dict[str, object]:
         path = folder / "server" / "server.toml"
         text = path.read_text().replace("rounds = 10", f"rounds = {rounds + 1}")
         path.write_text(text.replace("secure = false", "secure = true") if secure else text)
+        before = bare_rounds(Path(place) / "before", len(SITES), rounds)
         link = SuperLinkServer(folder / "server")
-        stack.enter_context(link.start())
+        server = stack.enter_context(link.start())
         for site in SITES:
             stack.callback(SuperNode(site_settings(folder / site)).stop)
-        before = _bare(link, rounds)
-        link.submit()
-        _await(link.run_folder / "finished.json")
+        _await(link, link.submit())
         ends = [0.0, *(row["seconds"] for row in link.progress())]
         ours = [end - start for start, end in pairwise(ends[1:])]
-        after = _bare(link, rounds)
+        server.stop()
+        after = bare_rounds(Path(place) / "after", len(SITES), rounds)
     bare = median(before + after)
     return {
         "bare_round_seconds": bare,
@@ -49,19 +49,11 @@ def bench_deploy(rounds: int = 5, secure: bool = False) -> dict[str, object]:
     }
 
 
-def _bare(link: SuperLinkServer, rounds: int) -> list[float]:
-    """The seconds of rounds in which nobody computes anything."""
-    seconds = link.folder / "bare.json"
-    seconds.unlink(missing_ok=True)
-    link.submit_app(FlowerApp("bare", "polyfed.bench", "bare_app", {"rounds": rounds, "nodes": len(SITES)}))
-    _await(seconds)
-    return json.loads(seconds.read_text())
-
-
-def _await(path: Path) -> None:
+def _await(link: SuperLinkServer, request: str) -> None:
     end = time.monotonic() + PATIENCE
-    while not path.exists():
+    while (why := link.ended(request)) is None:
         if time.monotonic() > end:
             raise PolyfedError(f"a run did not end within {PATIENCE:g} seconds")
         time.sleep(0.2)
-    time.sleep(0.5)
+    if why:
+        raise PolyfedError(why)

@@ -28,8 +28,6 @@ ServerFolder = Annotated[Path, typer.Argument(help="The server's folder, with se
 SiteFolder = Annotated[Path, typer.Argument(help="The site's folder, with site.toml.")]
 POLL = 0.3
 """Seconds between looks at a run's progress."""
-LOOK_AT_STATUS = 30.0
-"""Seconds between questions to Flower, which start a program, whether a run that looks unfinished has failed."""
 
 
 @deploy_app.callback()
@@ -70,7 +68,7 @@ def up(
     link = SuperLinkServer(folder / "server")
     say = _say(quiet)
     with _stopping() as stack:
-        say(f"server: {link.address}, TLS and node authentication on")
+        say(f"server: {link.address}, sites with a certificate and a known key only")
         stack.enter_context(link.start())
         nodes: list[SuperNode] = []
         stack.callback(lambda: stop_together(node.stop for node in nodes))
@@ -104,20 +102,57 @@ def site(folder: SiteFolder, quiet: Quiet = False) -> None:
     with _stopping() as stack:
         node = _start_site(folder, say)
         stack.callback(node.stop)
-        while True:
-            node.restart_if_ended(say)
+        while node.running:
             time.sleep(POLL)
+        raise PolyfedError(f"the site '{node.settings.name}' ended")
 
 
 @deploy_app.command()
-def run(folder: ServerFolder, quiet: Quiet = False) -> None:
+def run(
+    folder: ServerFolder,
+    back: Annotated[
+        bool, typer.Option("--back", help="Drop the last round: go on from the checkpoint before.")
+    ] = False,
+    quiet: Quiet = False,
+) -> None:
     """Start the run of server.toml on a server that is up, or go on with it, and follow it to its end."""
     from polyfed.deploy.flower.server_link import SuperLinkServer
 
     link = SuperLinkServer(folder)
-    link.connect()
-    _follow(link, link.submit(), _say(quiet))
+    _follow(link, link.submit(back), _say(quiet))
     _say_where_published(link, quiet)
+
+
+@deploy_app.command()
+def admit(
+    folder: ServerFolder,
+    name: Annotated[str, typer.Argument(help="The site's name.")],
+    key: Annotated[Path, typer.Argument(help="The public key that the site sent, as ssh-keygen writes it.")],
+) -> None:
+    """Let a site in that made its own key: keep the key, and issue the certificate that the site needs."""
+    from polyfed.deploy.project import admit
+
+    certificate = folder / "certificates" / f"{name}.pem"
+    certificate.write_bytes(admit(folder, name, key))
+    out.print(f"send {escape(str(certificate))} to site '{escape(name)}'", soft_wrap=True, highlight=False)
+
+
+@deploy_app.command()
+def accept(folder: SiteFolder, yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False) -> None:
+    """Show the terms that a server proposed to this site, and accept them."""
+    from polyfed.deploy.settings import site_settings
+    from polyfed.deploy.site.policy import PinnedTerms
+
+    pinned = PinnedTerms(site_settings(folder).folder)
+    lines = pinned.waiting()
+    if not lines:
+        out.print("no terms wait", highlight=False)
+        return
+    for line in lines:
+        out.print(escape(line), soft_wrap=True, highlight=False)
+    if yes or typer.confirm("accept these terms?"):
+        pinned.accept()
+        out.print("accepted", highlight=False)
 
 
 @deploy_app.command()
@@ -161,34 +196,29 @@ def _start_site(folder: Path, say: Callable[[str], None]) -> SuperNode:
     from polyfed.deploy.settings import site_settings
 
     settings = site_settings(folder)
-    node = SuperNode(settings)
-    rows = int(node.process.site.federation.train.sizes[0])
+    node = SuperNode(settings, say)
+    rows = int(node.site.federation.train.sizes[0])
     say(f"site '{settings.name}': {rows} training rows, server {settings.server}")
     return node
 
 
-def _follow(link: SuperLinkServer, number: int, say: Callable[[str], None]) -> None:
+def _follow(link: SuperLinkServer, request: str, say: Callable[[str], None]) -> None:
     """Tell each round as it ends, until the run ends."""
     begun, seen = time.monotonic(), len(link.progress())
-    looked, under_way = time.monotonic(), False
     while True:
-        rows = link.progress()
+        running, why, rows = link.running, link.ended(request), link.progress()
         for row in rows[seen:]:
             spent = time.monotonic() - begun
             epsilon = row.get("epsilon")
             privacy = "" if epsilon is None else f", epsilon {epsilon:.3g} at delta {row.get('delta'):g}"
             say(f"round {row['round']} of {row['of']}: {', '.join(row['sites'])} ({spent:.0f} s){privacy}")
         seen = len(rows)
-        unfinished = link.unfinished()
-        if (under_way and not unfinished) or time.monotonic() > looked + LOOK_AT_STATUS:
-            status = link.status(number)
-            if status.startswith("finished"):
-                if status != "finished:completed":
-                    why = link.run_folder / "stopped.txt"
-                    raise PolyfedError(why.read_text().strip() if why.exists() else f"the run ended: {status}")
-                return
-            looked = time.monotonic()
-        under_way = under_way or unfinished
+        if why == "":
+            return
+        if why is not None or not running:
+            raise PolyfedError(
+                why or f"the server of {link.folder} ended; `polyfed deploy server` goes on with the run"
+            )
         time.sleep(POLL)
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from polyfed.core.errors import PolyfedError
-from polyfed.deploy.keys import make_certificates, make_site_key
+from polyfed.deploy.keys import issue_site_certificate, make_certificates, make_site_key, read_public_key
+from polyfed.deploy.protocol.names import checked_name, is_name
 from polyfed.deploy.settings import PORT
 
 SERVER_TOML = """[federation]
@@ -45,6 +46,7 @@ name = "{name}"
 server = "{host}:{port}"
 certificate = "ca.pem"    # proves to this site that the server is the server
 key = "{name}.key"        # proves to the server that this site is '{name}'; keep it secret
+own_certificate = "{name}.pem"  # issued by the server's operator for this key
 
 [data]                    # the rows never leave this machine
 source = "csv"
@@ -59,6 +61,15 @@ class_rows = true         # its training rows of each class, where class weights
 metrics = false           # how well the models do on this site's rows
 model = false             # this site's personal model
 plain = true              # uploads that the server can read one by one; false: only masked ones (federation.secure)
+
+[policy]                  # terms beyond these limits get no answer
+algorithms = []           # those that may run here; none named: any
+smallest_batch = 8        # the fewest rows in a step: a step on one row tells that row
+fewest_steps = 1          # the fewest steps in a round
+fewest_sites = {fewest}          # the fewest sites in a sum
+most_rounds = 1000        # the most rounds of a run
+noise = 0.0               # the least noise of a private run, in multiples of its clip; above 0: private runs only
+changes = "ask"           # terms unlike the first run's wait for `polyfed deploy accept`; "allow": they do not
 """
 README = """# A federation of {count} sites
 
@@ -73,8 +84,10 @@ owner only.
 | to try all of it on one machine | `polyfed deploy up .` |
 
 Certificates and keys were made by `polyfed deploy init`, for these names of the server: {hosts}. A site that prefers to
-make its own key runs `ssh-keygen -t ecdsa -b 384 -N "" -f NAME.key` and sends `NAME.key.pub` to the server, as
-`server/keys/NAME.pub`.
+make its own key runs `ssh-keygen -t ecdsa -b 384 -N "" -f NAME.key` and sends `NAME.key.pub` to the server's operator,
+who runs `polyfed deploy admit server NAME NAME.key.pub` and sends the `NAME.pem` that this writes back.
+
+`server/certificates/ca.key` lets whoever has it into the federation. It is needed for `admit` alone: keep it offline.
 """
 
 
@@ -82,7 +95,7 @@ def make_project(folder: Path, sites: Sequence[str], host: str, port: int = PORT
     """Write the project; `example` gives every site some made-up rows."""
     if folder.exists() and any(folder.iterdir()):
         raise PolyfedError(f"{folder}: not empty")
-    if not sites or len(set(sites)) < len(sites) or any(not s or "/" in s or s == "server" for s in sites):
+    if not sites or len(set(sites)) < len(sites) or any(not is_name(s) or s == "server" for s in sites):
         raise PolyfedError(f"sites must be different names, none of them 'server', found {', '.join(sites)}")
     server, hosts = folder / "server", list(dict.fromkeys([host, "localhost", "127.0.0.1"]))
     make_certificates(server / "certificates", hosts)
@@ -95,12 +108,25 @@ def make_project(folder: Path, sites: Sequence[str], host: str, port: int = PORT
     for place, site in enumerate(sites):
         make_site_key(folder / site / f"{site}.key")
         (folder / site / f"{site}.key.pub").rename(server / "keys" / f"{site}.pub")
+        (folder / site / f"{site}.pem").write_bytes(admit(server, site, server / "keys" / f"{site}.pub"))
         shutil.copy(server / "certificates" / "ca.pem", folder / site / "ca.pem")
-        (folder / site / "site.toml").write_text(SITE_TOML.format(name=site, host=host, port=port))
+        (folder / site / "site.toml").write_text(
+            SITE_TOML.format(name=site, host=host, port=port, fewest=min(2, minimum))
+        )
         if example:
             _write_example(folder / site / "data.csv", place)
     text = README.format(count=len(sites), hosts=", ".join(hosts))
     (folder / "README.md").write_text(text)
+
+
+def admit(server: Path, site: str, public: Path) -> bytes:
+    """Keep a site's public key as keys/NAME.pub, and issue the certificate that the site needs beside it."""
+    checked_name(site, "a site")
+    certificate = issue_site_certificate(server / "certificates", site, read_public_key(public))
+    kept = server / "keys" / f"{site}.pub"
+    if public != kept:
+        kept.write_bytes(public.read_bytes())
+    return certificate
 
 
 def _write_example(path: Path, place: int, features: int = 4) -> None:

@@ -12,12 +12,15 @@ from typing import Any
 import numpy as np
 
 from polyfed import data
+from polyfed.algorithms.contract import get_algorithm
 from polyfed.core.errors import PolyfedError, suggestion
 from polyfed.data import Federation, Population
 from polyfed.data.formats.tables import from_dataframe, read_table
+from polyfed.deploy.protocol.names import checked_name
 from polyfed.deploy.protocol.rules import FederationRules
 from polyfed.deploy.protocol.terms import DeployedRun
 from polyfed.deploy.secure.server_sum import check_secure
+from polyfed.deploy.site.policy import RunPolicy
 from polyfed.deploy.site.site import Site, SitePolicy
 from polyfed.engine.participation import sampling
 from polyfed.engine.privacy.accounting import Accountant
@@ -26,7 +29,7 @@ from polyfed.studies.config import algorithm_from, check_problem
 from polyfed.studies.run_settings import run_settings
 
 SERVER_SECTIONS = ("federation", "problem", "algorithm", "run", "privacy")
-SITE_SECTIONS = ("site", "data", "columns", "allow")
+SITE_SECTIONS = ("site", "data", "columns", "allow", "policy")
 RUN_KEYS = ("rounds", "participation", "seed", "init", "dtype", "compute")
 PORT = 8443
 CLIENT_COLUMN = "(site)"
@@ -58,9 +61,12 @@ def server_settings(
     sites = given.pop("sites", None)
     if not isinstance(sites, list) or not sites or not all(isinstance(site, str) and site for site in sites):
         raise PolyfedError(f"{where}: federation.sites must be a list of names, found {sites!r}")
-    if len(set(sites)) < len(sites) or any("\n" in site or "/" in site for site in sites):
-        raise PolyfedError(f"{where}: federation.sites must be different names without '/', found {sites}")
+    if len(set(sites)) < len(sites):
+        raise PolyfedError(f"{where}: federation.sites must be different names, found {sites}")
+    for site in sites:
+        checked_name(site, f"{where}: each of federation.sites")
     _check_types(FederationSettings, given, f"{where}: federation")
+    checked_name(given.get("run", "run"), f"{where}: federation.run")
     _check_types(FederationRules, rules, f"{where}: federation")
     section = _section(sections, "run", where)
     _refuse_unknown(section, RUN_KEYS, f"{where}: [run]", "key")
@@ -91,16 +97,20 @@ class SiteSettings:
     """the authority's certificate, with which the server proves who it is"""
     key: Path
     """the site's private key, with which it proves who it is"""
+    own_certificate: Path
+    """the certificate that the operator issued for this key: without it the server does not listen"""
     folder: Path
     data: Section
     columns: dict[str, float]
     allow: SitePolicy
     measure: bool = True
     """measure the models on this site's rows at the end, for this site"""
+    policy: RunPolicy = dataclasses.field(default_factory=RunPolicy)
 
     def site(self) -> Site:
         """The site with its rows."""
-        return Site(self.name, site_rows(self.name, self.data, self.columns), self.folder, self.allow, self.measure)
+        rows = site_rows(self.name, self.data, self.columns)
+        return Site(self.name, rows, self.folder, self.allow, self.measure, self.policy)
 
 
 def site_settings(path: Path) -> SiteSettings:
@@ -110,13 +120,15 @@ def site_settings(path: Path) -> SiteSettings:
     _refuse_unknown(sections, SITE_SECTIONS, str(path), "section")
     about = _section(sections, "site", str(path))
     keys = ("name", "server", "certificate", "key")
-    _refuse_unknown(about, (*keys, "measure"), f"{path}: [site]", "key")
+    _refuse_unknown(about, (*keys, "own_certificate", "measure"), f"{path}: [site]", "key")
     measure = about.get("measure", True)
     if not isinstance(measure, bool):
         raise PolyfedError(f"{path}: site.measure must be true or false, found {measure!r}")
-    for key in keys:
+    about.setdefault("own_certificate", f"{about.get('name')}.pem")
+    for key in (*keys, "own_certificate"):
         if not isinstance(about.get(key), str) or not about[key]:
             raise PolyfedError(f"{path}: site.{key} must be a word, found {about.get(key)!r}")
+    checked_name(about["name"], f"{path}: site.name")
     source = _section(sections, "data", str(path))
     if "source" not in source:
         raise PolyfedError(f"{path}: data.source is missing; `polyfed data list` names the sources")
@@ -130,12 +142,31 @@ def site_settings(path: Path) -> SiteSettings:
     allow = _section(sections, "allow", str(path))
     _refuse_unknown(allow, _names(SitePolicy), f"{path}: [allow]", "key")
     _check_types(SitePolicy, allow, f"{path}: allow")
-    certificate, key = (folder / about[name] for name in ("certificate", "key"))
-    for file in (certificate, key):
+    policy = _policy(_section(sections, "policy", str(path)), str(path))
+    files = [folder / about[name] for name in ("certificate", "key", "own_certificate")]
+    for file in files:
         if not file.is_file():
             raise PolyfedError(f"{path}: {file} does not exist")
-    place = (certificate, key, folder)
-    return SiteSettings(about["name"], about["server"], *place, source, columns, SitePolicy(**allow), measure)
+    certificate, key, own = files
+    place = (certificate, key, own, folder)
+    return SiteSettings(about["name"], about["server"], *place, source, columns, SitePolicy(**allow), measure, policy)
+
+
+def _policy(section: Section, where: str) -> RunPolicy:
+    """The section [policy] of a site.toml, checked."""
+    _refuse_unknown(section, _names(RunPolicy), f"{where}: [policy]", "key")
+    algorithms = section.pop("algorithms", [])
+    if not isinstance(algorithms, list):
+        raise PolyfedError(f"{where}: policy.algorithms must be a list of names, found {algorithms!r}")
+    for name in algorithms:
+        get_algorithm(name)
+    if section.get("changes", "ask") not in ("ask", "allow"):
+        raise PolyfedError(f"{where}: policy.changes must be 'ask' or 'allow', found {section['changes']!r}")
+    _check_types(RunPolicy, {key: value for key, value in section.items() if key != "noise"}, f"{where}: policy")
+    noise = section.get("noise", 0.0)
+    if isinstance(noise, bool) or not isinstance(noise, int | float) or not noise >= 0:
+        raise PolyfedError(f"{where}: policy.noise must be a number, at least 0, found {noise!r}")
+    return RunPolicy(tuple(algorithms), **section)
 
 
 def site_rows(name: str, source: Section, columns: dict[str, float]) -> Federation:
@@ -190,12 +221,12 @@ def _refuse_unknown(given: Mapping[str, object], known: tuple[str, ...], where: 
 
 
 def _check_types(kind: type, given: Section, where: str) -> None:
-    """Each value must be of its default's type; where that is None, a whole number."""
+    """Each value must be of its default's type; where that is None, a number, and whole unless it says float."""
     for field in dataclasses.fields(kind):
         if field.name not in given:
             continue
         value, default = given[field.name], field.default
-        wanted = int if default is None else type(default)
+        wanted = (float if "float" in str(field.type) else int) if default is None else type(default)
         fine = isinstance(value, int | float) if wanted is float else isinstance(value, wanted)
         if not fine or (isinstance(value, bool) and wanted is not bool) or (wanted in (int, float) and value <= 0):
             words = {bool: "true or false", str: "a word", int: "a whole number above 0", float: "a number above 0"}

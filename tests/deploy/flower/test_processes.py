@@ -10,11 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.serialization import load_ssh_public_key
 
-from polyfed.deploy.flower.processes import ChildProcess, environment, free_port
-from polyfed.deploy.keys import make_site_key
+from polyfed.deploy.flower.processes import ChildProcess, environment
 from tests.deploy.expected import small
 from tests.deploy.live import QUICK, SITES, Live
 
@@ -43,7 +40,7 @@ def processes_of(folder: Path) -> list[str]:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 def test_stopping_a_program_also_ends_what_it_detached(tmp_path) -> None:
-    """Flower's SuperExec is a session of its own, and so is what it starts."""
+    """A program may start others in sessions of their own."""
     sleep = [sys.executable, "-c", "import time; time.sleep(60)", str(tmp_path)]
     start = f"import subprocess, time; subprocess.Popen({sleep}, start_new_session=True); print('up', flush=True)"
     child = ChildProcess(["python", "-c", f"{start}; time.sleep(60)"], environment(tmp_path), tmp_path / "log")
@@ -58,7 +55,7 @@ def test_stopping_a_program_also_ends_what_it_detached(tmp_path) -> None:
 
 
 def test_a_whole_federation_on_this_machine_equals_the_simulator_and_leaves_nothing_running(tmp_path) -> None:
-    """The round trip of the quick suite: every message starts a process at every site, so two sites and two rounds."""
+    """The round trip of the quick suite: two sites and two rounds."""
     live = Live(tmp_path / "project", SITES[:2])
     live.set(small("apfl"), {"rounds": 2})  # it keeps a state, and asks sites for no constants
     command = [str(Path(sys.executable).parent / "polyfed"), "deploy", "up", str(live.folder)]
@@ -88,7 +85,6 @@ def test_ctrl_c_stops_all_that_was_started(live) -> None:
 def test_a_server_and_a_site_that_are_killed_leave_no_trace_in_the_result(live) -> None:
     live.set(SCAFFNEW, {"rounds": 6}, deadline=300.0)
     live.up()
-    live.link.connect()
     live.link.submit()
     live.wait(lambda: live.rounds() >= 1)
     live.children["server"].kill()
@@ -103,54 +99,11 @@ def test_a_server_and_a_site_that_are_killed_leave_no_trace_in_the_result(live) 
     live.assert_equal()
 
 
-@pytest.mark.deploy
-def test_unknown_nodes_wrong_keys_and_plain_text_are_refused_and_logged(live) -> None:
-    live.up()
-    live.wait(lambda: len(live.online()) == len(SITES))
-    authority = live.folder / "north" / "ca.pem"
-    stranger = live.folder / "stranger" / "stranger.key"
-    make_site_key(stranger)
-    other = Live(live.folder / "other")
-    superlink = ["flower-supernode", "--superlink", live.link.address, "--max-retries", "1", "--port"]
-    unknown = ["--root-certificates", str(authority), "--auth-supernode-private-key", str(stranger)]
-    keyless = ["--root-certificates", str(authority)]
-    foreign = ["--root-certificates", str(other.folder / "north" / "ca.pem")]
-    foreign += ["--auth-supernode-private-key", str(live.folder / "north" / "north.key")]
-    attempts = {
-        "unknown": (unknown, "Failed to activate SuperNode"),
-        "keyless": (keyless, "All SuperNodes must be registered"),
-        "foreign": (foreign, "CERTIFICATE_VERIFY_FAILED"),
-        "plain": (["--insecure"], "Failed to initialize the connection to the SuperLink"),
-    }
-    for name, (more, why) in attempts.items():
-        home = live.folder / "attempts" / name
-        with ChildProcess([*superlink, str(free_port()), *more], environment(home), home / "log") as child:
-            live.wait(lambda child=child: not child.running)
-            said = child.log.read_text()
-        assert "SuperNode ID" not in said, name
-        assert why in said, said
-    log = (live.server / "logs" / "superlink.log").read_text()
-    (refused,) = [line for line in log.splitlines() if _first_line(stranger) in line]
-    assert "No SuperNode found with the given public key" in refused
-    assert "[/v1/fleet/register-node][ApiError:2001]" in log  # a key made up by a node that was given none
-    assert "a connection was refused: it does not trust this server's certificate" in log
-    assert "a connection was refused: it does not speak TLS" in log
-    assert len(live.online()) == len(SITES)
-
-
-def _first_line(private: Path) -> str:
-    """The part of a site's public key by which a log names it."""
-    public = load_ssh_public_key(private.with_name(f"{private.name}.pub").read_bytes())
-    pem = public.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
-    return pem.decode().splitlines()[1]
-
-
 @pytest.fixture(scope="module")
 def standing(tmp_path_factory) -> Iterator[Live]:
     """One federation for several runs."""
     federation = Live(tmp_path_factory.mktemp("standing") / "project")
     federation.up()
-    federation.link.connect()
     yield federation
     federation.stop()
 

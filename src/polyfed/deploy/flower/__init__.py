@@ -1,8 +1,9 @@
-"""Flower's programs, and polyfed's processes beside them.
+"""Flower's fleet interface, and polyfed's processes at both ends of it.
 
 processes     programs as children of this process
-server_link   the server: a SuperLink, its sites' keys, and runs on it
-site_process  the site's own process
-superlink     Flower's SuperLink, which logs refused connections
-supernode     a site: its own process, and a SuperNode
+gate          who may speak to the server, and what about
+grid          messages to sites and their answers, inside the server's process
+superlink     the server's process
+server_link   the operator's hold on it: start, ask for a run, follow it
+supernode     a site: fetches messages and answers them
 """

@@ -1,4 +1,4 @@
-"""Flower's programs as children of this process: each in a session of its own, and none outlives this process."""
+"""Programs as children of this process: each in a session of its own, and none outlives this process."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from polyfed.core.errors import PolyfedError
@@ -31,7 +31,7 @@ GRACE = 5.0
 
 
 def environment(home: Path, **more: str) -> dict[str, str]:
-    """The environment of Flower's programs: they report and look up nothing elsewhere, and look for tasks often."""
+    """The environment of our programs: Flower in them reports and looks up nothing elsewhere."""
     programs = Path(sys.executable).parent
     return {
         **os.environ,
@@ -39,7 +39,6 @@ def environment(home: Path, **more: str) -> dict[str, str]:
         "FLWR_HOME": str(home),
         "FLWR_TELEMETRY_ENABLED": "0",
         "FLWR_DISABLE_UPDATE_CHECK": "1",
-        "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1",
         **more,
     }
 
@@ -135,6 +134,27 @@ def run_command(command: Sequence[str], env: dict[str, str], timeout: float = 12
     return ended.stdout
 
 
+@contextmanager
+def locked(path: Path, wait: float = 0.0) -> Iterator[None]:
+    """Within it, no other process holds this lock, for which it waits so many seconds. It goes with its process."""
+    try:
+        import fcntl
+    except ImportError:  # not on Windows
+        yield
+        return
+    end = time.monotonic() + wait
+    with path.open("a") as file:
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > end:
+                    raise PolyfedError(f"{path}: another process is at work in this folder") from None
+            time.sleep(0.05)
+        yield
+
+
 def free_port() -> int:
     """A port on this machine that nobody listens on."""
     with socket.socket() as probe:
@@ -155,7 +175,7 @@ def wait_for_port(child: ChildProcess, host: str, port: int, timeout: float = 60
 
 
 def _detached_groups(pid: int) -> set[int]:
-    """The process groups that a program's descendants made for themselves, as Flower's SuperExec does; on Linux."""
+    """The process groups that a program's descendants made for themselves; on Linux."""
     parents: dict[int, int] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):

@@ -1,14 +1,57 @@
-"""Flower's SuperLink, with a log of the connections that TLS turns away; started with `python -m`."""
+"""The server's process: Flower's fleet interface behind the gate, and the runs that the operator asks for.
+
+`python -m polyfed.deploy.flower.superlink FOLDER`. Runs are asked for by a file in the server's folder, so that
+whoever may write there is the operator, and there is no other way in.
+"""
 
 from __future__ import annotations
 
+import json
 import logging
 import ssl
 import sys
+import threading
+import time
+from pathlib import Path
+from typing import TypedDict
+
+import uvicorn
+from flwr.common.constant import NOOP_ACCOUNT_NAME, NOOP_FLWR_AID
+from flwr.server.superlink.linkstate import LinkState, LinkStateFactory
+from flwr.supercore.constant import FLWR_IN_MEMORY_DB_NAME
+from flwr.supercore.object_store import ObjectStoreFactory
+from flwr.superlink.federation import NoOpFederationManager
+
+from polyfed.core.errors import PolyfedError
+from polyfed.core.files import write_text
+from polyfed.deploy.flower.gate import Gatekeeper, PeerProtocol, fleet_app
+from polyfed.deploy.flower.grid import running_grid
+from polyfed.deploy.flower.processes import locked
+from polyfed.deploy.keys import public_bytes, read_public_key
+from polyfed.deploy.server.serve import serve
+from polyfed.deploy.settings import FederationSettings, read_toml, server_settings
 
 log = logging.getLogger("polyfed")
 NOT_TLS = ("HTTP_REQUEST", "WRONG_VERSION_NUMBER", "HTTPS_PROXY_REQUEST", "UNEXPECTED_MESSAGE", "RECORD_LAYER_FAILURE")
 """OpenSSL's words for a connection that does not begin with TLS."""
+LOCK, REQUESTED, ENDED, PRESENT = "server.lock", "requested.json", "ended.json", "present.json"
+"""In the server's folder: held while it runs; the run that is asked for; how the last one ended; who is connected."""
+POLL = 0.1
+
+
+class RunRequest(TypedDict):
+    """What `requested.json` holds."""
+
+    id: str
+    settings: str
+    back: bool
+
+
+class RunEnd(TypedDict):
+    """What `ended.json` holds: the request, and why the run stopped; empty where it is complete."""
+
+    id: str
+    why: str
 
 
 class LoggedConnection(ssl.SSLObject):
@@ -30,20 +73,118 @@ def refusal_reason(error: ssl.SSLError) -> str:
     reason = str(error.reason or error)
     if reason in NOT_TLS:
         return f"it does not speak TLS ({reason})"
+    if reason == "PEER_DID_NOT_RETURN_A_CERTIFICATE":
+        return "it has no certificate of a site"
+    if reason == "CERTIFICATE_VERIFY_FAILED":
+        return "its certificate is not of this federation's authority"
     if "UNKNOWN_CA" in reason or "CERTIFICATE" in reason:
         return f"it does not trust this server's certificate ({reason})"
     return f"TLS failed ({reason})"
 
 
-def main() -> None:
-    from flwr.superlink.cli.flower_superlink import flower_superlink
+def register_sites(state: LinkState, folder: Path, sites: tuple[str, ...]) -> dict[bytes, str]:
+    """Register the keys that the operator keeps in keys/, under their names; there is no other way to be registered."""
+    keys: dict[bytes, str] = {}
+    for site in sites:
+        key = public_bytes(read_public_key(folder / "keys" / f"{site}.pub"))
+        if key in keys:
+            raise PolyfedError(f"{folder / 'keys'}: sites '{keys[key]}' and '{site}' have the same key")
+        keys[key] = site
+        state.create_node(NOOP_FLWR_AID, NOOP_ACCOUNT_NAME, key, 0, name=site)
+    return keys
 
+
+def listen(folder: Path, federation: FederationSettings, state: LinkStateFactory, keeper: Gatekeeper) -> None:
+    """Serve sites in a thread, and return when the port is open."""
+    certificates = folder / "certificates"
+    config = uvicorn.Config(
+        fleet_app(state, keeper),
+        host=federation.host,
+        port=federation.port,
+        http=PeerProtocol,
+        ws="none",
+        lifespan="off",
+        access_log=False,
+        log_level="warning",
+        ssl_certfile=str(certificates / "server.pem"),
+        ssl_keyfile=str(certificates / "server.key"),
+        ssl_ca_certs=str(certificates / "ca.pem"),
+        ssl_cert_reqs=ssl.CERT_REQUIRED,
+    )
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    while not server.started:
+        if not thread.is_alive():
+            raise PolyfedError(f"the server cannot listen on {federation.host}:{federation.port}")
+        time.sleep(0.05)
+
+
+class Office:
+    """Takes the operator's requests, one after another, and says who is connected."""
+
+    def __init__(self, folder: Path, state: LinkState, keeper: Gatekeeper) -> None:
+        self.folder, self.state, self.keeper = folder, state, keeper
+        self._present: dict[str, bool] = {}
+
+    def watch(self) -> None:
+        """Keep `present.json` up to date."""
+        while True:
+            nodes = self.state.get_node_info()
+            present = {node.name: node.status == "online" for node in nodes}
+            if present != self._present:
+                self._present = present
+                write_text(self.folder / PRESENT, json.dumps(present, indent=1) + "\n")
+            time.sleep(POLL)
+
+    def work(self) -> None:
+        """Carry out what is asked for, for ever."""
+        requested = self.folder / REQUESTED
+        while True:
+            if requested.exists():
+                request: RunRequest = json.loads(requested.read_text())
+                requested.unlink()
+                end: RunEnd = {"id": request["id"], "why": self._run(request)}
+                write_text(self.folder / ENDED, json.dumps(end, indent=1) + "\n")
+            time.sleep(POLL)
+
+    def _run(self, request: RunRequest) -> str:
+        try:
+            with running_grid(self.state, self.keeper) as grid:
+                serve(grid, request["settings"], self.folder, request["back"])
+        except PolyfedError as error:
+            return str(error)
+        except Exception as error:  # the server outlives a run that fails
+            log.exception("the run failed")
+            return f"the run failed: {type(error).__name__}: {error}"
+        return ""
+
+
+def main(folder: Path) -> None:
     shown = logging.StreamHandler(sys.stdout)
     shown.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     log.addHandler(shown)
+    log.setLevel(logging.INFO)
     ssl.SSLContext.sslobject_class = LoggedConnection
-    flower_superlink()
+    try:
+        with locked(folder / LOCK, wait=5.0):
+            (folder / REQUESTED).unlink(missing_ok=True)
+            path = folder / "server.toml"
+            federation, _, rules = server_settings(read_toml(path), str(path))
+            factory = LinkStateFactory(
+                FLWR_IN_MEMORY_DB_NAME, NoOpFederationManager(), ObjectStoreFactory(FLWR_IN_MEMORY_DB_NAME)
+            )
+            keys = register_sites(factory.state(), folder, federation.sites)
+            keeper = Gatekeeper(keys, int(rules.largest))
+            listen(folder, federation, factory, keeper)
+            office = Office(folder, factory.state(), keeper)
+            threading.Thread(target=office.watch, daemon=True).start()
+            log.info("listening on %s:%d", federation.host, federation.port)
+            office.work()
+    except PolyfedError as error:
+        log.error("%s", error)
+        sys.exit(2)
 
 
 if __name__ == "__main__":
-    main()
+    main(Path(sys.argv[1]))

@@ -1,6 +1,8 @@
 """What the server and the sites have in common.
 
+bounds        what a site may declare
 messages      asking sites, with deadlines
+names         names of sites and runs
 plain_values  the plain values of a message, checked
 rules         the rules by which a server runs a federation
 site_facts    what sites report before round 1

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
+from polyfed.deploy.protocol.plain_values import Refused, readable
+
 log = logging.getLogger("polyfed")
 ATTEMPTS = 3
 """How often a site whose app fails is asked in one round. A site that was restarted is asked as often as it takes."""
@@ -39,6 +41,8 @@ class SiteMessenger:
     grid: Grid
     roster: tuple[str, ...]
     poll: float = 0.2
+    note_refusal: Callable[[str], None] = lambda site: None
+    """told of every answer that is refused"""
     _strangers: set[int] = field(default_factory=set)
 
     def connected(self) -> dict[str, tuple[int, str]]:
@@ -91,15 +95,16 @@ class SiteMessenger:
                 sent[site].ids.discard(reply.metadata.reply_to_message_id)
                 if reply.has_error():
                     failures[site] = failures.get(site, 0) + (reply.error.code not in UNREACHABLE)
-                    log.warning("site '%s' failed: %s", site, reply.error.reason)
+                    log.warning("site '%s' failed: %s", site, readable(Refused(str(reply.error.reason)[:200])))
                     if failures[site] >= ATTEMPTS:
                         waiting.remove(site)
                     continue
-                refusal = take(site, reply.content)
+                refusal = _taken(take, site, reply)
                 waiting.remove(site)
                 if refusal is None:
                     taken.add(site)
                 else:
+                    self.note_refusal(site)
                     log.warning("site '%s' refused: %s", site, refusal)
             if waiting and time.monotonic() >= end:
                 log.warning("no answer in time from %s", ", ".join(f"'{site}'" for site in waiting))
@@ -107,3 +112,14 @@ class SiteMessenger:
             if waiting:
                 time.sleep(self.poll)
         return taken
+
+
+def _taken(take: TakeAnswer, site: str, reply: Message) -> str | None:
+    """Why an answer is refused. What a site sends ends nothing but its own part in the round, whatever it is."""
+    try:
+        return take(site, reply.content)
+    except Refused as refusal:
+        return str(refusal)
+    except Exception as error:
+        log.exception("site '%s': its answer could not be read", site)
+        return readable(error)

@@ -19,6 +19,16 @@ class FederationRules:
     """seconds that the start waits for every site"""
     poll: float = 0.2
     """seconds between looks for answers"""
+    largest: float = 4e9
+    """the most bytes of one answer"""
+    rows: int = 10**9
+    """the most rows that a site may declare"""
+    classes: int = 10**4
+    """the most classes that a site may declare"""
+    norm: float | None = None
+    """the longest upload, before it is weighted; by default there is no fixed bound"""
+    outlier: float = 1000.0
+    """an upload that is so many times as long as the usual one is refused"""
     secure: bool = False
     """masks on the uploads, so that the server learns their sum alone"""
     bound: float = 1e6

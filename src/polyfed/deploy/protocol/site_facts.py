@@ -14,18 +14,20 @@ import numpy as np
 from polyfed.core.errors import PolyfedError
 from polyfed.data import Federation, Split
 from polyfed.data.split import offsets_of
+from polyfed.deploy.protocol.bounds import ANY, CLASS_ROWS, read_kind
+from polyfed.deploy.protocol.plain_values import Refused
 from polyfed.deploy.protocol.terms import ProblemSection
 from polyfed.models import Architecture
+from polyfed.problem.losses import LOSSES
 from polyfed.problem.problem import Problem
 from polyfed.problem.reference import Constants, Reference
+from polyfed.studies.config import check_problem
 from polyfed.studies.newcomers.fitting import DataKind, are_numbers
 
 ALWAYS = ("kind", "rows", "columns")
 """What every site reports: what a row looks like and which labels there are, how many rows, and its own columns."""
 ON_REQUEST = ("smoothness", "sampled")
 """What a site reports only if the method's theory needs it: L_i and mu_i, or A_i for a batch size."""
-CLASS_ROWS = "class_rows"
-"""What a site reports only if class weights are to be balanced: how many training rows of each class it has."""
 DTYPES = {"bytes": np.uint8, "whole numbers": np.int64, "real numbers": np.float64}
 
 
@@ -76,7 +78,22 @@ class FactRequest:
 
     @classmethod
     def from_json(cls, text: str) -> FactRequest:
-        return cls(**json.loads(text))
+        try:
+            request = cls(**json.loads(text))
+            if not set(request.facts) <= {*ALWAYS, *ON_REQUEST, CLASS_ROWS} or request.loss not in LOSSES:
+                raise ValueError("facts that no site reports")
+            if not isinstance(request.replace, bool) or not isinstance(request.private, bool):
+                raise ValueError("a flag that is none")
+            if request.batch is not None and not (type(request.batch) is int and 0 < request.batch < 2**31):
+                raise ValueError("a batch that is none")
+            if request.kind is not None:
+                read_kind(request.kind, ANY)
+            check_problem(request.problem, "problem")
+        except (Refused, PolyfedError) as error:
+            raise Refused(f"the request of facts is wrong: {error}") from None
+        except Exception as error:
+            raise Refused(f"the request of facts cannot be read ({type(error).__name__})") from None
+        return request
 
 
 def data_facts(federation: Federation, loss: str) -> SiteFacts:

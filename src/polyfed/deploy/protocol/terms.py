@@ -6,18 +6,23 @@ import hashlib
 import inspect
 import json
 from dataclasses import dataclass
-from typing import Any, TypedDict
+from typing import Any, TypedDict, get_args
 
 import jax
 import numpy as np
 
 import polyfed
 from polyfed.algorithms.contract import Algorithm, get_algorithm
+from polyfed.core.errors import PolyfedError
 from polyfed.core.precision import Compute
+from polyfed.deploy.protocol.bounds import ANY, read_kind
+from polyfed.deploy.protocol.names import is_name
+from polyfed.deploy.protocol.plain_values import Refused
 from polyfed.engine.participation import Bernoulli
 from polyfed.engine.privacy.mechanism import Privacy
 from polyfed.models import MODELS, Architecture
 from polyfed.problem.problem import DType
+from polyfed.studies.config import check_problem
 from polyfed.studies.newcomers.fitting import DataKind
 from polyfed.studies.newcomers.trained import from_json, to_json
 
@@ -67,6 +72,15 @@ class Terms:
     compute: Compute | None = None
     clip: float | None = None
     """the longest upload that privacy allows; None without privacy"""
+    noise: float = 0.0
+    """the noise that the server adds, in multiples of the clip"""
+    rounds: int = 1
+    fewest: int = 1
+    """the fewest sites in a sum"""
+    roster: tuple[str, ...] = ()
+    """the sites of the run"""
+    secure: bool = False
+    """whether uploads are masked"""
 
     def to_json(self) -> str:
         plain = {**vars(self), "method": method_to_json(self.method), "kind": vars(self.kind)}
@@ -74,10 +88,43 @@ class Terms:
 
     @classmethod
     def from_json(cls, text: str) -> Terms:
-        terms = json.loads(text)
-        terms["method"] = method_from_json(terms["method"])
-        terms["kind"] = DataKind.from_json(terms["kind"])
-        return cls(**terms)
+        """The way back; what is no such text is refused."""
+        try:
+            terms = json.loads(text)
+            method = method_from_json(terms["method"])
+            method.check()
+            kind = DataKind.from_json(read_kind(terms["kind"], ANY))
+            terms |= {"method": method, "kind": kind, "roster": tuple(terms["roster"])}
+            made = cls(**terms)
+            made.check()
+        except (Refused, PolyfedError) as error:
+            raise Refused(f"the terms are wrong: {error}") from None
+        except Exception as error:
+            raise Refused(f"the terms cannot be read ({type(error).__name__})") from None
+        for name in (made.run, made.site, *made.roster):
+            if not is_name(name):
+                raise Refused(f"the terms have a name that is none: {name!r:.80}")
+        return made
+
+    def check(self) -> None:
+        """Refuse values of another type than they are said to be."""
+        for whole in (self.longest, self.seed, self.rounds, self.fewest):
+            if isinstance(whole, bool) or not isinstance(whole, int) or not 0 <= whole < 2**53:
+                raise ValueError(f"{whole!r} is not a whole number")
+        for number in (self.noise, 1.0 if self.clip is None else self.clip):
+            if isinstance(number, bool) or not isinstance(number, int | float) or not number >= 0:
+                raise ValueError(f"{number!r} is not a number")
+        if self.dtype not in get_args(DType) or self.compute not in (None, *get_args(Compute)):
+            raise ValueError(f"no precision {self.dtype!r}, {self.compute!r}")
+        if not isinstance(self.secure, bool) or not isinstance(self.init, str | None):
+            raise ValueError("a flag or a start that is none")
+        check_problem(self.problem, "problem")
+
+    def computation(self, round: int) -> str:
+        """A digest of what a site computes in a round, whatever the run is called and whoever else takes part."""
+        plain, others = json.loads(self.to_json()), ("run", "roster", "fewest", "rounds", "kind", "longest", "seed")
+        same = {name: value for name, value in plain.items() if name not in others}
+        return hashlib.blake2b(json.dumps([same, round], sort_keys=True).encode(), digest_size=16).hexdigest()
 
     @property
     def fingerprint(self) -> str:

@@ -6,14 +6,19 @@ they give shares of one kind only, so that a late upload stays hidden. The primi
 key agreement, key derivation and encryption by `cryptography` and secret sharing by PyCryptodome, as Flower calls them,
 and masks by ChaCha20 of `cryptography`. (Flower's own masks come from a generator with a seed of 32 bits, and a server
 can try out all of those.)
+
+Masks are bound to the sum and to its roster: the key of a pair's mask follows from the keys of all members. Every site
+commits to its secrets and to each share of them, so that a share that was changed names who changed it.
 """
 
 from __future__ import annotations
 
 import base64
+import hashlib
+import hmac
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 
@@ -39,6 +44,17 @@ PublicKeys = dict[str, str]
 Shares = dict[str, str]
 """Shares of secrets, by the site whose secret it is or by the kind of secret."""
 
+Commitments = dict[str, str]
+"""Digests of a site's secrets and of every share of them, by kind and holder: "seed", "seed:NAME", "key:NAME"."""
+
+
+class Culprit(Refused):
+    """What is wrong, and whose doing it is."""
+
+    def __init__(self, site: str, why: str) -> None:
+        super().__init__(why)
+        self.site = site
+
 
 def _new_private_key() -> EllipticCurvePrivateKey:
     return generate_key_pairs()[0]
@@ -58,6 +74,7 @@ class SumMember:
     _public: dict[str, PublicKeys] = field(default_factory=dict)
     _held: dict[str, Shares] = field(default_factory=dict)
     """per site: the shares of its seed and key that this site holds"""
+    _commitments: Commitments = field(default_factory=dict)
     _revealed: bool = False
 
     def public_keys(self) -> PublicKeys:
@@ -79,8 +96,11 @@ class SumMember:
         seeds = create_shares(self._seed, self.threshold, len(names))
         secrets = create_shares(private_key_to_bytes(self._mask_key), self.threshold, len(names))
         sealed = {}
+        self._commitments = {"seed": self._committed(self.name, "seed", self._seed.hex())}
         for name, seed, secret in zip(names, seeds, secrets, strict=True):
             pair = {"seed": seed.hex(), "key": secret.hex()}
+            for kind, share in pair.items():
+                self._commitments[f"{kind}:{name}"] = self._committed(self.name, f"{kind}:{name}", share)
             if name == self.name:
                 self._held[name] = pair
                 continue
@@ -88,7 +108,16 @@ class SumMember:
             sealed[name] = encrypt(self._seal_shared_with(name), text.encode()).decode()
         return sealed
 
-    def masked(self, words: np.ndarray, sealed: Mapping[str, str]) -> np.ndarray:
+    def commitments(self) -> Commitments:
+        """Phase 1, beside the shares: digests of them."""
+        return self._commitments
+
+    def _committed(self, owner: str, what: str, secret: str) -> str:
+        return committed(self.attempt, owner, what, secret)
+
+    def masked(
+        self, words: np.ndarray, sealed: Mapping[str, str], commitments: Mapping[str, Commitments]
+    ) -> np.ndarray:
         """Phase 2: the upload under this site's own mask and those it shares with the senders of `sealed` shares."""
         if len(sealed) + 1 < self.threshold:
             raise Refused(f"{len(sealed) + 1} sites are too few for a secure sum, expected {self.threshold}")
@@ -97,14 +126,19 @@ class SumMember:
         for name, text in sealed.items():
             try:
                 opened = json.loads(decrypt(self._seal_shared_with(name), text.encode()))
-            except InvalidToken:
-                raise Refused(f"the shares of site '{name}' cannot be opened") from None
+            except (InvalidToken, ValueError):
+                raise Culprit(name, f"the shares of site '{name}' cannot be opened") from None
             if (opened["from"], opened["to"], opened["attempt"]) != (name, self.name, self.attempt):
-                raise Refused(f"shares of site '{name}' are not meant for this site or this sum")
+                raise Culprit(name, f"shares of site '{name}' are not meant for this site or this sum")
+            for kind in ("seed", "key"):
+                what = f"{kind}:{self.name}"
+                if self._committed(name, what, str(opened[kind])) != commitments.get(name, {}).get(what):
+                    raise Culprit(name, f"the shares of site '{name}' are not those that it committed to")
             self._held[name] = {"seed": opened["seed"], "key": opened["key"]}
         total = words + key_stream(self._seed, words.size)
         for name in sealed:
-            total = total + pair_mask(self._mask_key, self.name, name, self._public[name]["mask"], words.size)
+            public = self._public[name]["mask"]
+            total = total + pair_mask(self._mask_key, self.name, name, public, words.size, self._binding)
         return total
 
     def reveal(self, there: Iterable[str], gone: Iterable[str]) -> dict[str, Shares]:
@@ -120,6 +154,10 @@ class SumMember:
             "key": {name: self._held[name]["key"] for name in sorted(gone)},
         }
 
+    @property
+    def _binding(self) -> bytes:
+        return binding(self.attempt, self._public)
+
     def _seal_shared_with(self, name: str) -> bytes:
         """The key under which this site and another send each other shares."""
         if name not in self._public:
@@ -129,33 +167,68 @@ class SumMember:
 
 def unmasked(
     masked: Mapping[str, np.ndarray],
-    sharers: Iterable[str],
+    sharers: Sequence[str],
     public: Mapping[str, PublicKeys],
-    revealed: Iterable[Mapping[str, Shares]],
+    revealed: Mapping[str, Mapping[str, Shares]],
     threshold: int,
+    attempt: str,
+    commitments: Mapping[str, Commitments],
 ) -> np.ndarray:
-    """The sum of the uploads that came, in words; `sharers` are the sites whose masks are in them."""
+    """The sum of the uploads that came, in words; `sharers` are the sites whose masks are in them.
+
+    `revealed` are the shares that each site gave. One that is not what its owner committed to is left out; it names its
+    holder, by `changed_shares`. The sum needs `threshold` good ones of each secret.
+    """
+    bad, bound = changed_shares(revealed, attempt, commitments), binding(attempt, public)
     shares: dict[str, dict[str, list[str]]] = {"seed": {}, "key": {}}
-    for answer in revealed:
-        for kind, by_site in shares.items():
+    for holder, answer in revealed.items():
+        for kind, by_site in shares.items() if holder not in bad else ():
             for name, share in answer[kind].items():
                 by_site.setdefault(name, []).append(share)
     total = reduce(np.add, masked.values())
     for name in masked:
-        total = total - key_stream(_combined(shares["seed"].get(name, []), threshold, name), total.size)
+        seed = _combined(shares["seed"].get(name, []), threshold, name)
+        if committed(attempt, name, "seed", seed.hex()) != commitments[name].get("seed"):
+            raise Culprit(name, f"the shares of site '{name}' do not give the mask that it committed to")
+        total = total - key_stream(seed, total.size)
     for name in set(sharers) - set(masked):
         key = _private_key(_combined(shares["key"].get(name, []), threshold, name), name)
         if _public_text(key) != public[name]["mask"]:
-            raise Refused(f"the shares of site '{name}' do not give its key")
+            raise Culprit(name, f"the shares of site '{name}' do not give its key")
         for other in masked:  # what `other` added for `name` is what `name` would have taken off
-            total = total + pair_mask(key, name, other, public[other]["mask"], total.size)
+            total = total + pair_mask(key, name, other, public[other]["mask"], total.size, bound)
     return total
 
 
-def pair_mask(key: EllipticCurvePrivateKey, mine: str, other: str, public: str, size: int) -> np.ndarray:
-    """The mask of two sites as the first of them adds it: the two masks add up to zero."""
+def changed_shares(
+    revealed: Mapping[str, Mapping[str, Shares]], attempt: str, commitments: Mapping[str, Commitments]
+) -> set[str]:
+    """The sites that gave a share that is not the one that its owner committed to."""
+    return {
+        holder
+        for holder, answer in revealed.items()
+        for kind, by_site in answer.items()
+        for owner, share in by_site.items()
+        if committed(attempt, owner, f"{kind}:{holder}", share) != commitments[owner].get(f"{kind}:{holder}")
+    }
+
+
+def committed(attempt: str, owner: str, what: str, secret: str) -> str:
+    """A digest that fixes a secret without telling it: secrets are random, and too many to try."""
+    return hashlib.sha256(json.dumps([attempt, owner, what, secret]).encode()).hexdigest()
+
+
+def binding(attempt: str, public: Mapping[str, PublicKeys]) -> bytes:
+    """What masks are bound to: the sum, and who takes part in it with which keys."""
+    return hashlib.sha256(
+        json.dumps([attempt, sorted((name, sorted(keys.items())) for name, keys in public.items())]).encode()
+    ).digest()
+
+
+def pair_mask(key: EllipticCurvePrivateKey, mine: str, other: str, public: str, size: int, bound: bytes) -> np.ndarray:
+    """The mask of two sites as the first of them adds it: the two add up to zero, in the sum that they are bound to."""
     shared = base64.urlsafe_b64decode(generate_shared_key(key, bytes_to_public_key(public.encode())))
-    mask = key_stream(shared, size)
+    mask = key_stream(hmac.digest(shared, b"polyfed pair mask" + bound, "sha256"), size)
     return mask if mine > other else np.zeros_like(mask) - mask
 
 
@@ -180,14 +253,14 @@ def _combined(shares: list[str], threshold: int, name: str) -> bytes:
     try:
         return combine_shares([bytes.fromhex(share) for share in shares[:threshold]])
     except ValueError as error:
-        raise Refused(f"the shares of site '{name}' do not fit together: {error}") from None
+        raise Culprit(name, f"the shares of site '{name}' do not fit together: {error}") from None
 
 
 def _private_key(text: bytes, name: str) -> EllipticCurvePrivateKey:
     try:
         return bytes_to_private_key(text)
     except ValueError:
-        raise Refused(f"the shares of site '{name}' do not give its key") from None
+        raise Culprit(name, f"the shares of site '{name}' do not give its key") from None
 
 
 def _public_text(key: EllipticCurvePrivateKey) -> str:

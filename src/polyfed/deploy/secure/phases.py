@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TypedDict
+from typing import TypedDict, TypeGuard
 
-from polyfed.deploy.secure.masks import PublicKeys, Shares, is_public_key
+from polyfed.deploy.protocol.names import is_name
+from polyfed.deploy.protocol.plain_values import Refused
+from polyfed.deploy.secure.masks import Commitments, PublicKeys, Shares, is_public_key
 
 FEWEST_SITES = 2
 """A sum of one upload hides nothing."""
@@ -28,6 +30,8 @@ class KeysRequest(SumHead):
     bound: float
     parties: int
     words: int
+    roster: list[str]
+    """the sites of the run: the sum is of some of these"""
 
 
 def majority(parties: int) -> int:
@@ -35,10 +39,22 @@ def majority(parties: int) -> int:
     return max(FEWEST_SITES, parties // 2 + 1)
 
 
-def read_public_keys(answer: Mapping[str, object]) -> PublicKeys | None:
+def read_public_keys(answer: object) -> PublicKeys | None:
     """A site's public keys; None if this is something else."""
     keys = read_texts(answer, ("mask", "seal"))
     return keys if keys is not None and all(map(is_public_key, keys.values())) else None
+
+
+def read_names(request: Mapping[str, object], name: str) -> list[str]:
+    """A list of different sites."""
+    given = request.get(name)
+    if not isinstance(given, list) or not all(map(is_name, given)) or len(set(given)) < len(given):
+        raise Refused(f"{name} must be different sites")
+    return given
+
+
+def is_texts(value: object) -> TypeGuard[dict[str, str]]:
+    return isinstance(value, dict) and all(isinstance(text, str) for text in value.values())
 
 
 def read_texts(answer: object, names: Iterable[str]) -> dict[str, str] | None:
@@ -47,6 +63,17 @@ def read_texts(answer: object, names: Iterable[str]) -> dict[str, str] | None:
         return None
     texts = {str(name): text for name, text in answer.items() if isinstance(text, str)}
     return texts if len(texts) == len(answer) else None
+
+
+def read_shares(
+    answer: Mapping[str, object], site: str, members: Iterable[str]
+) -> tuple[dict[str, str], Commitments] | None:
+    """A site's sealed shares for each other one, and its commitments; None if this is something else."""
+    names = list(members)
+    sealed = read_texts(answer.get("sealed"), set(names) - {site})
+    wanted = ["seed", *(f"{kind}:{name}" for name in names for kind in ("seed", "key"))]
+    commitments = read_texts(answer.get("commitments"), wanted)
+    return None if sealed is None or commitments is None else (sealed, commitments)
 
 
 def read_revealed(answer: Mapping[str, object], there: Iterable[str], gone: Iterable[str]) -> dict[str, Shares] | None:

@@ -6,7 +6,7 @@ import json
 import logging
 import secrets
 from collections.abc import Callable, Mapping, Sized
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TypeVar
 
 import numpy as np
@@ -18,9 +18,9 @@ from polyfed.algorithms.shared.compressed import CompressedMethod
 from polyfed.core.errors import PolyfedError
 from polyfed.deploy.protocol import wire
 from polyfed.deploy.protocol.messages import MessageFor, SiteMessenger
-from polyfed.deploy.protocol.plain_values import Refused, plain_values
+from polyfed.deploy.protocol.plain_values import Refused, json_object, plain_values, refusal_in
 from polyfed.deploy.secure.fixed_point import WORD, FixedPoint
-from polyfed.deploy.secure.masks import unmasked
+from polyfed.deploy.secure.masks import Commitments, Culprit, changed_shares, unmasked
 from polyfed.deploy.secure.phases import (
     FEWEST_SITES,
     MOST_WORDS,
@@ -28,7 +28,7 @@ from polyfed.deploy.secure.phases import (
     majority,
     read_public_keys,
     read_revealed,
-    read_texts,
+    read_shares,
 )
 from polyfed.engine.participation import Sampling
 
@@ -64,6 +64,8 @@ class SecureSumServer:
     bound: float
     words: int = 1
     """the words of each number, see `FixedPoint`"""
+    culprits: set[str] = field(default_factory=set)
+    """sites that gave wrong shares: they are not asked again in this round"""
 
     def gather(
         self,
@@ -79,18 +81,21 @@ class SecureSumServer:
 
         Nothing is unmasked before enough uploads have come: two sums of one round would tell single uploads apart.
         """
+        roster, cohort = self.sites.roster, [site for site in cohort if site not in self.culprits]
         threshold = majority(len(cohort))
         head: SumHead = {"run": run, "round": number, "attempt": secrets.token_hex(16)}
         fixed_point = FixedPoint(self.bound, len(cohort), self.words)
-        first = {**head, "phase": "keys", "threshold": threshold, **asdict(fixed_point)}
+        first = {**head, "phase": "keys", "threshold": threshold, "roster": roster, **asdict(fixed_point)}
         public = self._ask(cohort, first, lambda _, answer: read_public_keys(answer))
         if len(public) < threshold:
             return self._too_few("keys", public, threshold)
         second = {**head, "phase": "shares", "public": public}
-        sealed = self._ask(list(public), second, lambda site, answer: read_texts(answer, set(public) - {site}))
-        if len(sealed) < threshold:
-            return self._too_few("shares", sealed, threshold)
-        masked = self._uploads(sealed, head, size * self.words, content, check)
+        shared = self._ask(list(public), second, lambda site, answer: read_shares(answer, site, public))
+        if len(shared) < threshold:
+            return self._too_few("shares", shared, threshold)
+        sealed = {site: given for site, (given, _) in shared.items()}
+        commitments = {site: made for site, (_, made) in shared.items()}
+        masked = self._uploads(sealed, commitments, head, size * self.words, content, check)
         if len(masked) < max(threshold, wanted):
             return self._too_few("uploads", masked, max(threshold, wanted))
         gone = sorted(set(sealed) - set(masked))
@@ -98,12 +103,21 @@ class SecureSumServer:
         revealed = self._ask(list(masked), last, lambda _, answer: read_revealed(answer, masked, gone))
         if len(revealed) < threshold:
             return self._too_few("shares of masks", revealed, threshold)
+        for site in sorted(changed_shares(revealed, head["attempt"], commitments)):
+            self._blame(site, f"round {number + 1}: a share that it was given to keep is not the one that it gave back")
         try:
-            words = unmasked(masked, sealed, public, revealed.values(), threshold)
+            words = unmasked(masked, list(sealed), public, revealed, threshold, head["attempt"], commitments)
             return fixed_point.decoded(words), [site for site in cohort if site in masked]
+        except Culprit as culprit:
+            self._blame(culprit.site, f"round {number + 1}: {culprit}")
         except Refused as refusal:
             log.warning("round %d: %s", number + 1, refusal)
-            return None
+        return None
+
+    def _blame(self, site: str, why: str) -> None:
+        self.culprits.add(site)
+        self.sites.note_refusal(site)
+        log.warning("site '%s' refused: %s", site, why)
 
     def _ask(
         self,
@@ -117,13 +131,10 @@ class SecureSumServer:
 
         def take(site: str, reply: RecordDict) -> str | None:
             values = plain_values(reply)
-            if values.get("site") != site or "secure" not in values:
-                return str(values.get("error", "it answered nothing"))
-            try:
-                given = json.loads(str(values["secure"]))
-            except ValueError:
-                given = None
-            answer = read(site, given) if isinstance(given, dict) else None
+            why = refusal_in(values)
+            if why is not None or values.get("site") != site or "secure" not in values:
+                return why or "it answered nothing"
+            answer = read(site, json_object(values, "secure"))
             if answer is None:
                 return f"its {request['phase']} for the secure sum cannot be read"
             answers[site] = answer
@@ -135,6 +146,7 @@ class SecureSumServer:
     def _uploads(
         self,
         sealed: Mapping[str, Mapping[str, str]],
+        commitments: Mapping[str, Commitments],
         head: SumHead,
         size: int,
         content: MessageFor,
@@ -146,7 +158,12 @@ class SecureSumServer:
 
         def message_for(site: str) -> RecordDict:
             message, others = content(site), {name: given[site] for name, given in sealed.items() if name != site}
-            message.config_records["about"]["secure"] = json.dumps({**head, "phase": "upload", "sealed": others})
+            made = {
+                name: {kind: given[kind] for kind in (f"seed:{site}", f"key:{site}")}
+                for name, given in commitments.items()
+            }
+            last = {**head, "phase": "upload", "sealed": others, "commitments": made}
+            message.config_records["about"]["secure"] = json.dumps(last)
             return message
 
         def take(site: str, reply: RecordDict) -> str | None:

@@ -2,7 +2,9 @@
 
 agreement    what the run agrees on before round 1
 coordinator  the rounds, the checkpoints and the end
+going_back   the checkpoint before the newest
 ledger       what the server notes between two rounds
 privacy      secret noise, a secret cohort, and the privacy spent
-serve        what Flower's server process does
+serve        a run over Flower's grid
+uploads      the answers of a round, read and bounded
 """

@@ -17,8 +17,10 @@ from polyfed.algorithms.contract import Algorithm
 from polyfed.algorithms.shared.trust import decided
 from polyfed.core.errors import PolyfedError
 from polyfed.core.files import write_text
+from polyfed.deploy.protocol.bounds import FactBounds, read_facts, refuse_outlier
 from polyfed.deploy.protocol.messages import SiteMessenger
-from polyfed.deploy.protocol.plain_values import plain_values
+from polyfed.deploy.protocol.plain_values import Refused, json_object, plain_values, refusal_in
+from polyfed.deploy.protocol.rules import FederationRules
 from polyfed.deploy.protocol.site_facts import (
     ALWAYS,
     CLASS_ROWS,
@@ -48,8 +50,16 @@ class Agreement:
     method: Algorithm
     problem: RowlessProblem
     kind: DataKind
-    longest: int
-    """the training rows of the largest site"""
+    rows: dict[str, int]
+    """the training rows that each site declared"""
+    fewest: int
+    """the fewest sites in a sum"""
+    secure: bool
+
+    @property
+    def longest(self) -> int:
+        """The training rows of the largest site."""
+        return max(self.rows.values())
 
     @cached_property
     def terms(self) -> dict[str, Terms]:
@@ -63,20 +73,22 @@ class Agreement:
         run = self.run
         method = own_method(self.method, place)
         clip = None if run.privacy is None else run.privacy.clip
-        shared = (run.problem, self.kind, self.longest, run.seed, run.init, run.dtype, run.compute, clip)
-        return Terms(run.name, site, method, *shared)
+        noise = 0.0 if run.privacy is None else run.privacy.noise
+        shared = (run.problem, self.kind, self.longest, run.seed, run.init, run.dtype, run.compute, clip, noise)
+        return Terms(run.name, site, method, *shared, run.rounds, self.fewest, run.sites, self.secure)
 
 
-def reach_agreement(run: DeployedRun, sites: SiteMessenger, folder: Path, deadline: float) -> Agreement:
+def reach_agreement(run: DeployedRun, sites: SiteMessenger, folder: Path, rules: FederationRules) -> Agreement:
     """The agreement that follows from the sites' facts; those reported before a restart are in `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
+    deadline, bounds = rules.gather, FactBounds(rules.rows, rules.classes)
     file = folder / "facts.json"
     facts: dict[str, SiteFacts] = json.loads(file.read_text()) if file.exists() else {}
     loss, private = run.problem["loss"], run.privacy is not None
     if set(facts) != set(run.sites):
-        facts = _ask_for_facts(run, sites, FactRequest(ALWAYS, loss, run.problem, private=private), deadline)
+        facts = _ask_for_facts(run, sites, FactRequest(ALWAYS, loss, run.problem, private=private), deadline, bounds)
     if run.problem.get("class_weight") == "balanced":
-        run = _balanced(run, sites, facts, deadline)
+        run = _balanced(run, sites, facts, deadline, bounds)
     withheld: PolyfedError | None = None
     while True:
         kind, problem = _rowless_problem(run, facts)
@@ -93,18 +105,33 @@ def reach_agreement(run: DeployedRun, sites: SiteMessenger, folder: Path, deadli
         except MissingFact as missing:
             request = FactRequest((missing.fact,), loss, run.problem, asdict(kind), missing.batch, missing.replace)
             try:
-                for site, reported in _ask_for_facts(run, sites, request, deadline).items():
+                for site, reported in _ask_for_facts(run, sites, request, deadline, bounds).items():
                     facts[site] |= reported
+                _refuse_outlier(facts)
             except PolyfedError as refusal:
                 withheld = refusal
                 log.warning("%s; going on without the theory's constants", refusal)
         except PolyfedError as error:
             raise (error if withheld is None else PolyfedError(f"{withheld}; {error}")) from None
     write_text(file, json.dumps(facts, indent=1) + "\n")
-    return Agreement(run, method, problem, kind, max(reported["rows"][0] for reported in facts.values()))
+    rows = {site: reported["rows"][0] for site, reported in facts.items()}
+    cohort = sampling(run.participation, len(run.sites)).capacity
+    fewest = cohort if rules.minimum is None else min(rules.minimum, cohort)
+    return Agreement(run, method, problem, kind, rows, fewest, rules.secure)
 
 
-def _balanced(run: DeployedRun, sites: SiteMessenger, facts: dict[str, SiteFacts], deadline: float) -> DeployedRun:
+def _refuse_outlier(facts: dict[str, SiteFacts]) -> None:
+    try:
+        refuse_outlier(
+            {site: reported["smoothness"][0] for site, reported in facts.items() if "smoothness" in reported}
+        )
+    except Refused as refusal:
+        raise PolyfedError(str(refusal)) from None
+
+
+def _balanced(
+    run: DeployedRun, sites: SiteMessenger, facts: dict[str, SiteFacts], deadline: float, bounds: FactBounds
+) -> DeployedRun:
     """The run with the class weights that follow from the rows of all sites in place of "balanced"."""
     if run.privacy is not None:
         raise PolyfedError(BALANCED)
@@ -112,24 +139,33 @@ def _balanced(run: DeployedRun, sites: SiteMessenger, facts: dict[str, SiteFacts
     if any(CLASS_ROWS not in reported for reported in facts.values()):
         unweighted = {key: value for key, value in run.problem.items() if key != "class_weight"}
         request = FactRequest((CLASS_ROWS,), run.problem["loss"], unweighted, asdict(kind))
-        for site, reported in _ask_for_facts(run, sites, request, deadline).items():
+        for site, reported in _ask_for_facts(run, sites, request, deadline, bounds).items():
             facts[site] |= reported
+            if len(reported[CLASS_ROWS]) != kind.classes or sum(reported[CLASS_ROWS]) != facts[site]["rows"][0]:
+                raise PolyfedError(
+                    f"site '{site}' reports rows by class that are not its {facts[site]['rows'][0]} rows"
+                )
     rows = np.sum([facts[site].get(CLASS_ROWS, []) for site in run.sites], axis=0)
     return dataclasses.replace(run, problem={**run.problem, "class_weight": balanced(rows).tolist()})
 
 
-def _ask_for_facts(run: DeployedRun, sites: SiteMessenger, request: FactRequest, deadline: float) -> dict[str, Any]:
+def _ask_for_facts(
+    run: DeployedRun, sites: SiteMessenger, request: FactRequest, deadline: float, bounds: FactBounds
+) -> dict[str, Any]:
     """What was asked for of every site, as JSON; the run cannot start without one of them."""
     facts: dict[str, Any] = {}
     refusals: dict[str, str] = {}
 
     def take(site: str, content: RecordDict) -> str | None:
         values = plain_values(content)
-        if "facts" not in values:
-            refusals[site] = str(values.get("error", "it reported nothing"))
-            return refusals[site]
-        facts[site] = json.loads(str(values["facts"]))
-        return None
+        try:
+            why = refusal_in(values)
+            if why is not None or "facts" not in values:
+                raise Refused(why or "it reported nothing")
+            facts[site] = read_facts(json_object(values, "facts"), request.facts, bounds)
+        except Refused as refusal:
+            refusals[site] = str(refusal)
+        return refusals.get(site)
 
     message = RecordDict({"about": ConfigRecord({"request": request.to_json()})})
     sites.ask(run.sites, lambda _: message, "query", deadline=deadline, take=take)

@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass
 from functools import reduce
 from operator import add
 from pathlib import Path
-from typing import Any
 
 import jax
 import numpy as np
@@ -22,22 +21,18 @@ from polyfed.core.errors import PolyfedError
 from polyfed.core.files import write_text
 from polyfed.core.trees import Tree
 from polyfed.deploy.protocol import wire
+from polyfed.deploy.protocol.bounds import read_metrics
 from polyfed.deploy.protocol.messages import MessageFor, SiteMessenger
-from polyfed.deploy.protocol.plain_values import (
-    PlainValues,
-    Refused,
-    plain_values,
-    real_number,
-    refuse_incomplete,
-    whole_number,
-)
+from polyfed.deploy.protocol.plain_values import Refused, json_object, plain_values, refusal_in
 from polyfed.deploy.protocol.rules import FederationRules
 from polyfed.deploy.protocol.site_facts import blank_federation
 from polyfed.deploy.protocol.terms import DeployedRun, method_to_json
 from polyfed.deploy.secure.server_sum import SecureSumServer, check_secure, words_of
 from polyfed.deploy.server.agreement import reach_agreement
+from polyfed.deploy.server.going_back import keep_before
 from polyfed.deploy.server.ledger import AfterRound, Ledger
 from polyfed.deploy.server.privacy import PrivacyKeeper
+from polyfed.deploy.server.uploads import UploadReader, norm_of
 from polyfed.deploy.site.state_file import NEVER
 from polyfed.engine.checkpoint import checkpoint as checkpoints
 from polyfed.engine.checkpoint.checkpoint import Snapshot
@@ -69,7 +64,7 @@ class Coordinator:
     ) -> None:
         self.deployed, self.folder, self.rules = deployed, folder, rules or FederationRules()
         self.after_round = after_round
-        self.sites = SiteMessenger(grid, deployed.sites, self.rules.poll)
+        self.sites = SiteMessenger(grid, deployed.sites, self.rules.poll, lambda site: self.ledger.note_refusal(site))
         self.ledger = Ledger()
         deployed.method.check()
         self.sampling = sampling(deployed.participation, len(deployed.sites))
@@ -79,7 +74,7 @@ class Coordinator:
 
     def run(self) -> None:
         """All rounds, then the end: every site settles its state and gets the trained server."""
-        self.agreement = reach_agreement(self.deployed, self.sites, self.folder, self.rules.gather)
+        self.agreement = reach_agreement(self.deployed, self.sites, self.folder, self.rules)
         self.method = self.agreement.method
         with precision(self.deployed.dtype):
             self._start()
@@ -105,6 +100,9 @@ class Coordinator:
         self.server = self.programs.everywhere(self.programs.method.init_server(params))
         start = jax.tree.map(np.asarray, self.programs.method.init_client(params))
         self.empty_sums: Sums = jax.tree.map(np.asarray, self.programs.no_uploads(self.server, start))
+        self.uploads = UploadReader(self.agreement, self._empty_sum, self.rules.norm, self.rules.outlier)
+        self.params = jax.tree.map(np.asarray, params)
+        """in the shapes and types of every site's own model"""
         self.backlog: dict[int, Tree] = {}
         """broadcasts that ended a round and that some site has yet to absorb, by round"""
 
@@ -135,10 +133,13 @@ class Coordinator:
 
         def take(site: str, reply: RecordDict) -> str | None:
             try:
-                uploads[site] = self._taken(site, reply, number)
+                upload = self.uploads.taken(site, reply, number)
+                if self.privacy is not None:
+                    self.privacy.refuse_unclipped(upload.values)
             except Refused as refusal:
-                self.ledger.note_refusal(site)
                 return f"round {number + 1}: {refusal}"
+            self.ledger.bits_up += sum(_bits(record) for record in reply.array_records.values())
+            uploads[site] = upload
             return None
 
         for _ in range(self.rules.patience):
@@ -146,13 +147,19 @@ class Coordinator:
             if not waiting:
                 break
             self.sites.ask(waiting, content, "train", deadline=self.rules.deadline, take=take, group=str(number + 1))
+            for site, why in self.uploads.outliers(uploads, self.ledger.norms).items():
+                del uploads[site]
+                self.ledger.note_refusal(site)
+                log.warning("site '%s' refused: round %d: %s", site, number + 1, why)
             if len(uploads) >= wanted:
                 break
             log.warning("round %d: %d of at least %d uploads, asking again", number + 1, len(uploads), wanted)
         if len(uploads) < wanted:
             raise _too_few(number, len(uploads), cohort, wanted)
+        self.ledger.note_norms(map(norm_of, uploads.values()))
         senders = [site for site in cohort if site in uploads]
-        total = reduce(lambda a, b: jax.tree.map(add, a, b), (uploads[site] for site in senders), self._empty_sum)
+        with np.errstate(over="ignore", invalid="ignore"):  # `step` refuses what is not finite
+            total = reduce(lambda a, b: jax.tree.map(add, a, b), (uploads[site] for site in senders), self._empty_sum)
         return total, senders
 
     def _masked(self, number: int, cohort: list[str], content: MessageFor, wanted: int) -> tuple[Sums, list[str]]:
@@ -162,11 +169,7 @@ class Coordinator:
         size = trees.count(like.values) + 1
 
         def check(site: str, reply: RecordDict) -> None:
-            try:
-                self._checked(site, reply, number)
-            except Refused:
-                self.ledger.note_refusal(site)
-                raise
+            self.uploads.checked(site, reply, number)
             self.ledger.bits_up += sum(_bits(record) for record in reply.array_records.values())
 
         for _ in range(self.rules.patience):
@@ -198,45 +201,6 @@ class Coordinator:
         self.ledger.bits_down += sum(_bits(record) for record in message.array_records.values())
         return message
 
-    def _checked(self, site: str, reply: RecordDict, number: int) -> PlainValues:
-        """An answer's plain values. It is refused unless it is of this site, run, round and version."""
-        values = plain_values(reply)
-        if "error" in values:
-            raise Refused(str(values["error"]))
-        refuse_incomplete(values, "run", "round", "site", "fingerprint", "good")
-        if values["site"] != site:
-            raise Refused(f"it answers as site '{values['site']}'")
-        round = whole_number(values, "round")
-        if values["run"] != self.deployed.name or round != number:
-            raise Refused(f"a replayed message: an upload of round {round + 1} of '{values['run']}'")
-        if values["fingerprint"] != self.agreement.fingerprints[site]:
-            raise Refused(f"another version of {self.method.name} or of its hyper-parameters")
-        if not values["good"]:
-            raise Refused("its update is not finite")
-        return values
-
-    def _taken(self, site: str, reply: RecordDict, number: int) -> Sums:
-        """An answer as a sum of one upload, or a refusal."""
-        given = self._checked(site, reply, number)
-        refuse_incomplete(given, "weight", "silent")
-        empty = self._empty_sum
-        weight: Any = np.asarray(real_number(given, "weight"), empty.weight.dtype)
-        values = empty.values
-        if "upload" in reply.array_records:
-            record = reply.array_records["upload"]
-            self.ledger.bits_up += _bits(record)
-            with precision(self.deployed.dtype):
-                values = wire.decode_upload(wire.as_arrays(record), str(given.get("code", "")), values)
-        elif not given["silent"]:
-            raise Refused("it sent no upload")
-        leaves = [leaf for leaf in jax.tree.leaves(values) if np.issubdtype(leaf.dtype, np.inexact)]
-        if not all(np.isfinite(leaf).all() for leaf in (*leaves, weight)):
-            raise Refused("its update is not finite")
-        if self.privacy is not None:
-            self.privacy.refuse_unclipped(values)
-        one: Any = np.ones((), empty.uploads.dtype)
-        return empty._replace(values=values, weight=weight, uploads=one)
-
     @property
     def _empty_sum(self) -> Sums:
         """A sum of no uploads."""
@@ -249,7 +213,13 @@ class Coordinator:
             self.ledger.epsilon = self.privacy.spent(number + 1, sums.values)
         with precision(self.deployed.dtype):
             placed = jax.tree.map(lambda leaf: self.programs.placed(np.asarray(leaf)[None]), sums)
-            self.server = self.programs.update(self.server, placed, number)[0]
+            server = self.programs.update(self.server, placed, number)[0]
+        if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(jax.tree.map(np.asarray, server))):
+            raise PolyfedError(
+                f"round {number + 1}: the server's state would not be finite, so that of round {number} is kept; "
+                "`polyfed deploy run` goes on from it"
+            )
+        self.server = server
 
     # Checkpoints.
 
@@ -276,6 +246,7 @@ class Coordinator:
             "method": jax.tree.map(np.asarray, self.server),
             "backlog": {str(round): tree for round, tree in self.backlog.items()},
         }
+        keep_before(self.folder)
         snapshot = Snapshot(state, nobody, nobody, np.zeros(0), [])
         meta = {"identity": self._identity, "ledger": asdict(self.ledger), "backlog": sorted(self.backlog)}
         checkpoints.save(self.folder / "checkpoint", self.ledger.round, snapshot, meta)
@@ -333,12 +304,16 @@ class Coordinator:
 
         def take(site: str, reply: RecordDict) -> str | None:
             values = plain_values(reply)
-            if "error" in values:
-                return str(values["error"])
-            finished[site] = json.loads(str(values["metrics"])) if "metrics" in values else None
+            why = refusal_in(values)
+            if why is not None:
+                return why
+            metrics = read_metrics(json_object(values, "metrics")) if "metrics" in values else None
             if "model" in reply.array_records:
+                model = wire.as_arrays(reply.array_records["model"])
+                wire.as_tree(model, self.params, "model")
                 models.mkdir(exist_ok=True)
-                save_file(wire.as_arrays(reply.array_records["model"]), models / f"{site}.safetensors")
+                save_file(model, models / f"{site}.safetensors")
+            finished[site] = metrics
             return None
 
         waiting = [site for site in self.deployed.sites if site not in finished]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from math import isfinite
 from typing import NotRequired, TypedDict
 
 from polyfed.deploy.protocol.terms import DeployedRun
+
+REMEMBERED = 1000
+"""The norms of past uploads from which the usual one is taken."""
 
 
 @dataclass
@@ -19,6 +22,8 @@ class Ledger:
     """per site: the last round whose upload is in the sum"""
     refused: dict[str, int] = field(default_factory=dict)
     """per site: how many of its answers were refused"""
+    norms: list[float] = field(default_factory=list)
+    """of the uploads that were counted last"""
     missed: dict[str, int] = field(default_factory=dict)
     """per site: how many rounds went on without it although it was asked"""
     bits_up: int = 0
@@ -29,6 +34,9 @@ class Ledger:
 
     def note_refusal(self, site: str) -> None:
         self.refused[site] = self.refused.get(site, 0) + 1
+
+    def note_norms(self, norms: Iterable[float]) -> None:
+        self.norms = [*self.norms, *norms][-REMEMBERED:]
 
     def note_absence(self, site: str) -> None:
         self.missed[site] = self.missed.get(site, 0) + 1

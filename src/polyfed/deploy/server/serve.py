@@ -1,41 +1,31 @@
-"""What Flower's server process does: one run over its grid, with checkpoints in the server's folder."""
+"""One run over Flower's grid, with checkpoints in the server's folder."""
 
 from __future__ import annotations
 
 import json
 import logging
-import os
-import sys
-import threading
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from flwr.serverapp import Grid
 
-from polyfed.core.errors import PolyfedError
 from polyfed.core.files import write_text
 from polyfed.deploy.server.coordinator import Coordinator
+from polyfed.deploy.server.going_back import go_back
 from polyfed.deploy.server.ledger import Ledger
 from polyfed.deploy.settings import server_settings
 
-FOLDER = "POLYFED_SERVER_FOLDER"
-"""The environment variable with the server's folder."""
+log = logging.getLogger("polyfed")
 CURRENT = "current.json"
 """The settings of a run that has not ended: a server that is started again goes on with it."""
 
 
-def serve(grid: Grid, settings: str) -> None:
-    """Carry out the run that `settings` (JSON) describes, or go on with it."""
-    _end_with_parent(os.getppid())
-    folder = Path(os.environ[FOLDER])
-    log = logging.getLogger("polyfed")
-    log.setLevel(logging.INFO)
-    log.addHandler(logging.StreamHandler(sys.stdout))
+def serve(grid: Grid, settings: str, folder: Path, back: bool = False) -> None:
+    """Carry out the run that `settings` (JSON) describes, or go on with it; `back` drops its last round first."""
     _, run, rules = server_settings(json.loads(settings), "server.toml")
     place = folder / "runs" / run.name
     place.mkdir(parents=True, exist_ok=True)
+    if back:
+        go_back(place)
     write_text(folder / CURRENT, settings)
     progress = place / "progress.jsonl"
 
@@ -45,9 +35,8 @@ def serve(grid: Grid, settings: str) -> None:
         log.info("round %d of %d: %s", ledger.round, run.rounds, ", ".join(sites))
 
     try:
-        with _locked(place / "lock"):
-            Coordinator(run, grid, place, rules, after_round).run()
-    except PolyfedError as error:
+        Coordinator(run, grid, place, rules, after_round).run()
+    except Exception as error:
         (folder / CURRENT).unlink(missing_ok=True)
         (place / "stopped.txt").write_text(f"{error}\n")
         log.error("%s", error)
@@ -55,27 +44,3 @@ def serve(grid: Grid, settings: str) -> None:
     (place / "stopped.txt").unlink(missing_ok=True)
     (folder / CURRENT).unlink(missing_ok=True)
     log.info("the run '%s' is complete", run.name)
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Within it, no other process has this run. One that a killed server left behind is waited for."""
-    try:
-        import fcntl
-    except ImportError:  # not on Windows
-        yield
-        return
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
-def _end_with_parent(parent: int) -> None:
-    """End this process when its parent is gone: without a server it could only wait, and would keep the run's lock."""
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(0.2)
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()

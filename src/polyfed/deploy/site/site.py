@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import logging
 from dataclasses import dataclass, field
+from math import isfinite
 from pathlib import Path
 
 import jax
@@ -14,17 +16,21 @@ from polyfed.core.files import write_text
 from polyfed.core.trees import Tree
 from polyfed.data import Federation
 from polyfed.deploy.protocol import wire
-from polyfed.deploy.protocol.plain_values import PlainValues, Refused, plain_values, whole_number
+from polyfed.deploy.protocol.names import checked_name
+from polyfed.deploy.protocol.plain_values import PlainValues, Refused, plain_values, readable, text, whole_number
 from polyfed.deploy.protocol.site_facts import CLASS_ROWS, ON_REQUEST, FactRequest, constant_facts, data_facts
 from polyfed.deploy.protocol.terms import Terms, architecture
 from polyfed.deploy.secure.site_sum import SecureSumSite
 from polyfed.deploy.site.local_work import LocalWork
+from polyfed.deploy.site.policy import PinnedTerms, RunPolicy
 from polyfed.deploy.site.state_file import NEVER, SavedState, StateFile
 from polyfed.engine.checkpoint.tensors import named, save_tree
 from polyfed.engine.round.records import as_vector
 from polyfed.problem.class_weights import class_rows
 from polyfed.problem.problem import Problem, precision
 from polyfed.studies.newcomers.fitting import DataKind, fitted
+
+log = logging.getLogger("polyfed")
 
 
 @dataclass(frozen=True)
@@ -53,21 +59,24 @@ class Site:
     allow: SitePolicy = field(default_factory=SitePolicy)
     measure: bool = True
     """whether it measures its models at the end, for itself"""
+    policy: RunPolicy = field(default_factory=RunPolicy)
     _work: dict[str, LocalWork] = field(default_factory=dict)
     """the programs of the current run, by the fingerprint of its terms"""
     _last: tuple[tuple[object, ...], RecordDict] | None = None
     """the last question of a round, and the answer: for a server that asks again"""
     _secure: SecureSumSite = field(init=False)
+    _pinned: PinnedTerms = field(init=False)
 
     def __post_init__(self) -> None:
-        self._secure = SecureSumSite(self.name, self.folder / "state" / "summed.json")
+        self._secure = SecureSumSite(self.name, self.folder / "state" / "summed.json", self.policy.fewest_sites)
+        self._pinned = PinnedTerms(self.folder)
 
     def answer(self, kind: str, content: RecordDict) -> RecordDict:
         """The reply to one of the server's messages: a query of facts, a round to train, or the end to evaluate."""
         values = plain_values(content)
         try:
             if kind == "query" and "secure" in values:
-                return self._reply(secure=self._secure.answer(str(values["secure"])))
+                return self._reply(secure=self._secure.answer(text(values, "secure")))
             if kind == "query":
                 return self._report(values)
             arrays = {name: wire.as_arrays(record) for name, record in content.array_records.items()}
@@ -76,13 +85,16 @@ class Site:
             return self._round(values, arrays)
         except (Refused, PolyfedError) as error:
             return self._reply(error=str(error))
+        except Exception as error:  # whatever a message that is none runs into
+            log.exception("site '%s': a message could not be answered", self.name)
+            return self._reply(error=readable(error))
 
     def _reply(self, **values: ConfigRecordValues) -> RecordDict:
         return RecordDict({"about": ConfigRecord({"site": self.name, **values})})
 
     def _report(self, values: PlainValues) -> RecordDict:
         """The facts that the server asks for, if this site lets them leave."""
-        request = FactRequest.from_json(str(values["request"]))
+        request = FactRequest.from_json(text(values, "request"))
         for name in ("metrics", "model"):
             if request.private and getattr(self.allow, name):
                 raise Refused(f"its config lets its {name} leave, which the run's privacy does not cover")
@@ -101,21 +113,26 @@ class Site:
 
     def _problem(self, request: FactRequest) -> Problem:
         """The problem of this site alone, in the labels of the whole federation."""
-        assert request.kind is not None
+        if request.kind is None:
+            raise Refused("the request says nothing of the federation's labels")
         own, section = fitted(self.federation, DataKind.from_json(request.kind), request.loss), request.problem
         about = (section.get("l2", 0.0), section.get("class_weight"))
         return Problem(own, architecture(section), request.loss, *about)
 
     def _round(self, values: PlainValues, arrays: dict[str, wire.Arrays]) -> RecordDict:
         terms, number = self._terms(values), whole_number(values, "round")
-        secure = str(values["secure"]) if "secure" in values else None
+        secure = text(values, "secure") if "secure" in values else None
+        if number >= terms.rounds:
+            raise Refused(f"round {number + 1} of a run of {terms.rounds} rounds")
+        if (secure is not None) != terms.secure:
+            raise Refused("whether uploads are masked is not as the terms say")
         if secure is None and not self.allow.plain:
             raise Refused("its config allows masked uploads only, and the server asks for a plain one")
         question = (terms.fingerprint, number, whole_number(values, "counted"), secure)
         if self._last is not None and self._last[0] == question:
             return self._last[1]
         work = self._working(terms)
-        broadcast = wire.as_tree(arrays["broadcast"], work.broadcast, "broadcast")
+        broadcast = wire.as_tree(_record(arrays, "broadcast"), work.broadcast, "broadcast")
         file = StateFile(self.folder / "state", terms.run, work.start, work.pending)
         saved = self._settled(work, file, values, arrays, broadcast)
         done = work.local(broadcast, saved.state, number)
@@ -124,7 +141,9 @@ class Site:
         if secure is None:
             about.update({"silent": silent, "weight": float(done.sent.weight), "code": ""})
         if done.good and secure is not None:
-            words = self._secure.masked(secure, terms.run, number, as_vector(done.sent))
+            if not self._secure.of_roster(terms.roster):
+                raise Refused("a secure sum of another roster than the terms'")
+            words = self._secure.masked(secure, terms.run, number, terms.computation(number), as_vector(done.sent))
             file.write(saved.sending(number, done.state))
             reply["masked"] = wire.as_record({"words": words})
         elif done.good:
@@ -139,27 +158,32 @@ class Site:
     def _finish(self, values: PlainValues, arrays: dict[str, wire.Arrays]) -> RecordDict:
         """The end of a run: the last counted round is settled, and the site has its model."""
         terms = self._terms(values)
+        self._last = None
         work = self._working(terms)
         file = StateFile(self.folder / "state", terms.run, work.start, work.pending)
         saved = self._settled(work, file, values, arrays, None)
-        server = wire.as_tree(arrays["server"], work.server, "server")
+        server = wire.as_tree(_record(arrays, "server"), work.server, "server")
         model = work.personal(server, saved.state)
         metrics = work.metrics(server, saved.state) if self.measure or self.allow.metrics else {}
-        place = self.folder / "models" / terms.run
+        place = self.folder / "models" / checked_name(terms.run, "the run")
         place.mkdir(parents=True, exist_ok=True)
         save_tree(place / "personal.safetensors", model)
         write_text(place / "metrics.json", json.dumps(metrics, indent=1) + "\n")
         reply = self._reply(fingerprint=terms.fingerprint)
         if self.allow.metrics and terms.clip is None:
-            reply.config_records["about"]["metrics"] = json.dumps(metrics)
+            reply.config_records["about"]["metrics"] = json.dumps(_finite(metrics))
         if self.allow.model and terms.clip is None:
             reply["model"] = wire.as_record(named(model))
         return reply
 
     def _terms(self, values: PlainValues) -> Terms:
-        terms = Terms.from_json(str(values["terms"]))
+        """The terms of a message, if this site agrees to them."""
+        terms = Terms.from_json(text(values, "terms"))
         if terms.site != self.name:
             raise Refused(f"a message for site '{terms.site}'")
+        if terms.fingerprint not in self._work:
+            self.policy.check(terms, int(self.federation.train.sizes[0]))
+            self._pinned.check(terms, self.policy.changes == "ask")
         return terms
 
     def _working(self, terms: Terms) -> LocalWork:
@@ -177,6 +201,8 @@ class Site:
         if saved is None:
             saved = SavedState(work.prepared())
             file.write(saved)
+        if counted < saved.counted:
+            saved = file.went_back(counted) or saved
         if "round" in values:
             number = whole_number(values, "round")
             if number < max(saved.sent, saved.counted + 1):
@@ -188,6 +214,7 @@ class Site:
                     broadcast = wire.as_tree(arrays["absorb"], work.broadcast, "absorb")
                 state = work.absorbed(broadcast, state, counted)
             saved = saved.settled(state)
+            file.keep_before()
             file.write(saved)
         elif saved.sent != NEVER:
             saved = saved.dropped()
@@ -196,3 +223,17 @@ class Site:
                 f"its state is that of round {saved.counted + 1}, the server counted it last in round {counted + 1}"
             )
         return saved
+
+
+def _record(arrays: dict[str, wire.Arrays], name: str) -> wire.Arrays:
+    if name not in arrays:
+        raise Refused(f"the message lacks {name}")
+    return arrays[name]
+
+
+def _finite(metrics: dict[str, dict[str, dict[str, float]]]) -> object:
+    """Metrics without those that are not finite, as of a split without rows."""
+    return {
+        model: {split: {n: v for n, v in values.items() if isfinite(v)} for split, values in splits.items()}
+        for model, splits in metrics.items()
+    }

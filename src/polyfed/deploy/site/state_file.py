@@ -11,6 +11,7 @@ from safetensors import SafetensorError, safe_open
 
 from polyfed.algorithms.contract import State
 from polyfed.core.errors import PolyfedError
+from polyfed.deploy.protocol.names import checked_name
 from polyfed.engine.checkpoint.tensors import load_tree, save_tree
 
 NEVER = -1
@@ -41,22 +42,39 @@ class SavedState:
 
 
 class StateFile:
-    """`folder/RUN/state.safetensors`."""
+    """`folder/RUN/state.safetensors`, and `before.safetensors`, as it was a round earlier."""
 
     def __init__(self, folder: Path, run: str, like: State, pending: State = None) -> None:
         """`like`, `pending`: states of the shapes of those between rounds, and of those after local work."""
-        self.path, self._like, self._pending = folder / run / "state.safetensors", like, pending
+        self.path = folder / checked_name(run, "the run") / "state.safetensors"
+        self._like, self._pending = like, pending
+        self.before = self.path.with_name("before.safetensors")
 
     def read(self) -> SavedState | None:
         """The saved state; None at the start of a run."""
-        if not self.path.exists():
+        return self._read(self.path)
+
+    def went_back(self, counted: int) -> SavedState | None:
+        """The state of a round earlier, for a server that went back to it; None if it is of another round."""
+        saved = self._read(self.before)
+        return saved.dropped() if saved is not None and saved.counted == counted else None
+
+    def keep_before(self) -> None:
+        """Keep the state that the next write replaces."""
+        part = self.before.with_name(f".{self.before.name}.part")
+        part.unlink(missing_ok=True)
+        os.link(self.path, part)
+        os.replace(part, self.before)
+
+    def _read(self, path: Path) -> SavedState | None:
+        if not path.exists():
             return None
         try:
-            with safe_open(self.path, framework="np") as file:
+            with safe_open(path, framework="np") as file:
                 sent = int(file.get_tensor("sent"))
-            saved = load_tree(self.path, self._tree(SavedState(self._like, NEVER, self._pending, sent)))
+            saved = load_tree(path, self._tree(SavedState(self._like, NEVER, self._pending, sent)))
         except (OSError, SafetensorError) as error:
-            raise PolyfedError(f"{self.path}: cannot be read: {error}") from None
+            raise PolyfedError(f"{path}: cannot be read: {error}") from None
         return SavedState(saved["state"], int(saved["counted"]), saved["pending"], sent)
 
     def write(self, saved: SavedState) -> None:

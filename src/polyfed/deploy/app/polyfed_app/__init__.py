@@ -1,1 +1,0 @@
-"""A run of polyfed as Flower's ServerApp and ClientApp."""

@@ -1,0 +1,160 @@
+"""The answers of a round: each is read against what this round, this site and this method allow, or refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from statistics import median_low
+from typing import Any
+
+import jax
+import numpy as np
+from flwr.app import RecordDict
+
+from polyfed.algorithms import FLIX, Scafflix, Scaffnew
+from polyfed.algorithms.contract import Algorithm
+from polyfed.algorithms.shared.bonds import BondedMethod
+from polyfed.algorithms.shared.compressed import CompressedMethod
+from polyfed.algorithms.shared.local_work import Weighted
+from polyfed.compress import Compressor
+from polyfed.deploy.protocol import wire
+from polyfed.deploy.protocol.plain_values import (
+    PlainValues,
+    Refused,
+    plain_values,
+    real_number,
+    refusal_in,
+    refuse_incomplete,
+    text,
+    whole_number,
+    yes_or_no,
+)
+from polyfed.deploy.server.agreement import Agreement
+from polyfed.engine.round.records import Sums
+from polyfed.problem.problem import precision
+
+
+@dataclass
+class UploadReader:
+    """Reads uploads. `like` is a sum of none, in the shapes and types that an upload must have."""
+
+    agreement: Agreement
+    like: Sums
+    norm: float | None
+    """the longest upload; None: no fixed bound"""
+    outlier: float
+    """how many times the usual norm, or weight, is too much"""
+
+    def checked(self, site: str, reply: RecordDict, number: int) -> PlainValues:
+        """An answer's plain values. It is refused unless it is of this site, run, round and version."""
+        values = plain_values(reply)
+        why = refusal_in(values)
+        if why is not None:
+            raise Refused(why)
+        refuse_incomplete(values, "run", "round", "site", "fingerprint", "good")
+        if values["site"] != site:
+            raise Refused(f"it answers as site {str(values['site'])[:60]!r}")
+        round, run = whole_number(values, "round"), text(values, "run", 200)
+        if run != self.agreement.run.name or round != number:
+            raise Refused(f"a replayed message: an upload of round {round + 1} of {run!r}")
+        if values["fingerprint"] != self.agreement.fingerprints[site]:
+            raise Refused(f"another version of {self.agreement.method.name} or of its hyper-parameters")
+        if not yes_or_no(values, "good"):
+            raise Refused("its update is not finite")
+        return values
+
+    def taken(self, site: str, reply: RecordDict, number: int) -> Sums:
+        """An answer as a sum of one upload, or a refusal."""
+        given, empty = self.checked(site, reply, number), self.like
+        refuse_incomplete(given, "weight", "silent")
+        silent, values = yes_or_no(given, "silent"), empty.values
+        weight = self._weight(site, real_number(given, "weight"), silent)
+        if "upload" in reply.array_records and not silent:
+            code = text(given, "code") if "code" in given else ""
+            with precision(self.agreement.run.dtype):
+                arrays = wire.as_arrays(reply.array_records["upload"])
+                values = wire.decode_upload(arrays, code, values, self._compressor(site))
+        elif not silent:
+            raise Refused("it sent no upload")
+        leaves = [leaf for leaf in jax.tree.leaves(values) if np.issubdtype(leaf.dtype, np.inexact)]
+        scalar: Any = np.asarray(weight, empty.weight.dtype)
+        if not all(np.isfinite(leaf).all() for leaf in (*leaves, scalar)):
+            raise Refused("its update is not finite")
+        one: Any = np.ones((), empty.uploads.dtype)
+        upload = empty._replace(values=values, weight=scalar, uploads=one)
+        if self.norm is not None and norm_of(upload) > self.norm:
+            raise Refused(f"its upload has norm {norm_of(upload):g}, beyond federation.norm = {self.norm:g}")
+        return upload
+
+    def outliers(self, uploads: dict[str, Sums], past: list[float]) -> dict[str, str]:
+        """The sites whose upload, or own weight, is far beyond the usual, and why; `past` are norms that were counted.
+
+        The usual norm is the median of those of past rounds and of this one, the lower of two. So up to half of the
+        uploads may be wrong before the bound moves.
+        """
+        norms = {site: norm_of(upload) for site, upload in uploads.items()}
+        usual = _usual([*past, *norms.values()])
+        refused = {
+            site: f"its upload has norm {norm:g}, the usual one is {usual:g}"
+            for site, norm in norms.items()
+            if usual > 0 and norm > self.outlier * usual
+        }
+        if self._weights_are_free:
+            weights = {site: float(upload.weight) for site, upload in uploads.items() if upload.weight > 0}
+            usual = _usual(weights.values())
+            for site, weight in weights.items():
+                if weight > self.outlier * usual:
+                    refused[site] = f"its weight is {weight:g}, the usual one is {usual:g}"
+        return refused
+
+    def _weight(self, site: str, weight: float, silent: bool) -> float:
+        """The weight, if this site may have it."""
+        if not np.isfinite(weight):
+            raise Refused("its weight is not finite")
+        if weight < 0 or (weight == 0 and not silent):
+            raise Refused(f"its weight must be a number above 0, found {weight:g}")
+        known = self._known_weight(site)
+        if known is not None and weight != float(np.asarray(known, self.like.weight.dtype)):
+            raise Refused(f"its weight is {weight:g}, expected {known:g} as it declared")
+        method = self.agreement.method
+        if isinstance(method, BondedMethod) and method.weighting == "multiplier":
+            most = method.multiplier_max
+            if most is not None and weight > most * (1 + 1e-6):
+                raise Refused(f"its weight is {weight:g}, beyond multiplier_max = {most:g}")
+        return weight
+
+    def _known_weight(self, site: str) -> float | None:
+        """The weight that follows from what the site declared; None where it follows from its state."""
+        method, private = self.agreement.method, self.agreement.run.privacy is not None
+        if private or not isinstance(method, Weighted | BondedMethod):
+            return 1.0 if private or not self._weights_are_free else None
+        if method.weighting == "size":
+            return float(self.agreement.rows[site])
+        return 1.0 if method.weighting == "uniform" else None
+
+    @property
+    def _weights_are_free(self) -> bool:
+        """Whether a weight follows from constants that only its site can check, as in FLIX, Scaffnew and Scafflix."""
+        return self.agreement.run.privacy is None and isinstance(self.agreement.method, FLIX | Scaffnew | Scafflix)
+
+    def _compressor(self, site: str) -> Compressor | None:
+        """The compressor of a site, with its own values."""
+        method: Algorithm = self.agreement.terms[site].method
+        if not isinstance(method, CompressedMethod):
+            return None
+        return jax.tree.map(lambda leaf: leaf[0] if np.ndim(leaf) == 1 else leaf, method.made_compressor)
+
+
+def norm_of(upload: Sums) -> float:
+    """The norm of what an upload says before it is weighted."""
+    leaves = [np.asarray(leaf, np.float64) for leaf in jax.tree.leaves(upload.values)]
+    with np.errstate(over="ignore"):
+        length = float(np.sqrt(sum(float(np.sum(np.square(leaf))) for leaf in leaves)))
+    weight = float(upload.weight)
+    return length / weight if weight > 0 else length
+
+
+def _usual(numbers: Iterable[float]) -> float:
+    """The median of those above zero, the lower of two; zero if there are none."""
+    above = [number for number in numbers if number > 0]
+    return median_low(above) if above else 0.0

@@ -1,0 +1,135 @@
+"""What a site agrees to: its own limits on a run's terms, and the terms that its operator has seen."""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from polyfed.algorithms.shared.local_work import LocalSteps, work_of
+from polyfed.core.files import write_text
+from polyfed.deploy.protocol.plain_values import Refused
+from polyfed.deploy.protocol.terms import Terms
+
+log = logging.getLogger("polyfed")
+NOT_PINNED = ("run", "site", "kind", "longest")
+"""Terms that may differ from run to run without asking: names, and what follows from the sites' rows."""
+
+
+@dataclass(frozen=True)
+class RunPolicy:
+    """The limits of a site; the section [policy] of its config. A server whose terms are beyond one gets no answer."""
+
+    algorithms: tuple[str, ...] = ()
+    """those that may run here; none named: any"""
+    smallest_batch: int = 8
+    """the fewest rows in a step: a step on one row tells that row"""
+    fewest_steps: int = 1
+    """the fewest steps in a round"""
+    fewest_sites: int = 2
+    """the fewest sites in a sum, masked or not"""
+    most_rounds: int = 10_000
+    """the most rounds of a run"""
+    noise: float = 0.0
+    """the least noise, in multiples of the clip; above 0 only private runs are accepted"""
+    clip: float = float("inf")
+    """the largest clip of a private run"""
+    changes: Literal["ask", "allow"] = "ask"
+    """what happens to terms that differ from those of the first run: the operator is asked, or they are accepted"""
+
+    def check(self, terms: Terms, rows: int) -> None:
+        """Refuse terms that are beyond a limit, naming it."""
+        method, work = terms.method, work_of(terms.method)
+        if self.algorithms and method.name not in self.algorithms:
+            raise Refused(f"its policy allows {', '.join(self.algorithms)}, the run is of {method.name}")
+        batch = rows if work.size == "full" else min(work.size, rows)
+        if batch < self.smallest_batch:
+            raise Refused(f"its policy allows batches of at least {self.smallest_batch} rows, the run has {batch}")
+        steps = work.steps if isinstance(method, LocalSteps) else 1
+        if work.epochs is not None:
+            steps = work.epochs * max(1, -(-rows // max(batch, 1)))
+        if steps < self.fewest_steps:
+            raise Refused(f"its policy allows at least {self.fewest_steps} steps a round, the run may have {steps}")
+        if terms.fewest < self.fewest_sites:
+            raise Refused(
+                f"its policy allows sums of at least {self.fewest_sites} sites, the run's may be {terms.fewest}"
+            )
+        if terms.rounds > self.most_rounds:
+            raise Refused(f"its policy allows at most {self.most_rounds} rounds, the run has {terms.rounds}")
+        noise = 0.0 if terms.clip is None else terms.noise
+        if noise < self.noise:
+            raise Refused(f"its policy allows noise of at least {self.noise:g}, the run has {noise:g}")
+        if terms.clip is not None and terms.clip > self.clip:
+            raise Refused(f"its policy allows a clip of at most {self.clip:g}, the run has {terms.clip:g}")
+
+
+class PinnedTerms:
+    """`terms.json` in a site's folder: the terms that its operator has seen. Others wait in `proposed.json`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.pinned, self.proposed = folder / "terms.json", folder / "proposed.json"
+
+    def check(self, terms: Terms, ask: bool = True) -> None:
+        """Accept the terms of the first run, and those that equal accepted ones; any other waits for the operator.
+
+        Without `ask` others are accepted, too, apart from masked sums with another roster: they could be subtracted.
+        """
+        plain = _plain(terms)
+        accepted = _read(self.pinned)
+        if plain in accepted:
+            return
+        rosters = [sorted(before["roster"]) for before in accepted if before["secure"]]
+        other = terms.secure and bool(rosters) and sorted(terms.roster) not in rosters
+        if accepted and not ask and not other:
+            self._write(self.pinned, [*accepted, plain])
+            return
+        if not accepted:
+            log.info("the terms of the first run, pinned in %s: %s", self.pinned, json.dumps(plain, sort_keys=True))
+            self._write(self.pinned, [plain])
+            return
+        if _read(self.proposed) != [plain]:
+            log.warning("new terms wait in %s: %s", self.proposed, "; ".join(_differences(accepted[-1], plain)))
+            self._write(self.proposed, [plain])
+        raise Refused("the terms are not those that its operator accepted; `polyfed deploy accept` there accepts them")
+
+    def waiting(self) -> list[str]:
+        """How the terms that wait differ from the accepted ones, a line for each; empty if none wait."""
+        accepted, proposed = _read(self.pinned), _read(self.proposed)
+        return _differences(accepted[-1] if accepted else {}, proposed[-1]) if proposed else []
+
+    def accept(self) -> None:
+        """Accept the terms that wait."""
+        self._write(self.pinned, [*_read(self.pinned), *_read(self.proposed)])
+        self.proposed.unlink()
+
+    def _write(self, path: Path, terms: list[dict[str, Any]]) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_text(path, json.dumps(terms, indent=1, sort_keys=True) + "\n")
+
+
+def _plain(terms: Terms) -> dict[str, Any]:
+    return {name: value for name, value in json.loads(terms.to_json()).items() if name not in NOT_PINNED}
+
+
+def _read(path: Path) -> list[dict[str, Any]]:
+    return json.loads(path.read_text()) if path.exists() else []
+
+
+def _differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
+    """What changed, by its path."""
+    before, after = _flat(old), _flat(new)
+    return [
+        f"{name}: {before.get(name, 'nothing')} -> {after.get(name, 'nothing')}"
+        for name in sorted({*before, *after})
+        if before.get(name) != after.get(name)
+    ]
+
+
+def _flat(value: Any, path: str = "") -> dict[str, str]:
+    if isinstance(value, dict):
+        return {
+            k: v for name, part in value.items() for k, v in _flat(part, f"{path}.{name}" if path else name).items()
+        }
+    return {path: json.dumps(value)}

@@ -1,0 +1,182 @@
+"""A site that lies to a real server, and a server that is in the wrong hands to a real site: over TLS, in processes."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
+from flwr.server.superlink.linkstate import LinkStateFactory
+from flwr.supercore.constant import FLWR_IN_MEMORY_DB_NAME
+from flwr.supercore.object_store import ObjectStoreFactory
+from flwr.superlink.federation import NoOpFederationManager
+
+from polyfed.deploy.flower.gate import Gatekeeper
+from polyfed.deploy.flower.grid import FleetGrid, running_grid
+from polyfed.deploy.flower.superlink import listen, register_sites
+from polyfed.deploy.flower.supernode import SuperNode
+from polyfed.deploy.new_site import read_published
+from polyfed.deploy.protocol import wire
+from polyfed.deploy.protocol.site_facts import ALWAYS, FactRequest
+from polyfed.deploy.protocol.terms import Terms
+from polyfed.deploy.settings import site_settings
+from polyfed.engine.checkpoint import checkpoint as checkpoints
+from polyfed.studies.config import algorithm_from
+from polyfed.studies.newcomers.fitting import DataKind
+from tests.deploy.live import SITES, Live
+
+FEDAVG = {"name": "fedavg", "lr": 0.1, "local_steps": 4, "batch": 8, "weighting": "size"}
+
+
+def _weight(content: RecordDict, value: Any) -> None:
+    content.config_records["about"]["weight"] = value
+
+
+def _scale(content: RecordDict, factor: float) -> None:
+    arrays = wire.as_arrays(content.array_records["upload"])
+    content["upload"] = wire.as_record({name: array * factor for name, array in arrays.items()})
+
+
+def _garbage(content: RecordDict) -> None:
+    record = content.array_records["upload"]
+    content["upload"] = ArrayRecord({name: Array("float64", (2**40,), "numpy.ndarray", b"x") for name in record})
+
+
+LIES: list[tuple[Callable[[RecordDict], None], str]] = [
+    (lambda content: _weight(content, -2.0), "its weight must be a number above 0, found -2"),
+    (lambda content: _weight(content, 1e9), "its weight is 1e+09, expected"),
+    (lambda content: _weight(content, "heavy"), "weight must be a number, found 'heavy'"),
+    (lambda content: _scale(content, 1e30), "its upload has norm"),
+    (_garbage, "cannot be read"),
+]
+
+
+@pytest.mark.deploy
+def test_a_site_that_lies_in_every_round_changes_nothing_but_its_own_part(tmp_path) -> None:
+    """The honest two are summed up as if the third were absent, whatever it sends."""
+
+    def run(folder: Path, lying: bool) -> tuple[Any, str, dict[str, int]]:
+        live = Live(folder)
+        live.set(FEDAVG, {"rounds": len(LIES)}, minimum=2, deadline=60.0)
+        with live.link.start():
+            nodes = [SuperNode(site_settings(live.folder / site)) for site in SITES]
+            honest = nodes[0].site.answer
+
+            def answer(kind: str, content: RecordDict) -> RecordDict:
+                reply = honest(kind, content)
+                number = content.config_records["about"].get("round", -1)
+                if isinstance(number, int) and number >= 0:
+                    reply = RecordDict(dict(reply))
+                    reply["about"] = ConfigRecord(dict(reply.config_records["about"]))
+                    LIES[number][0](reply) if lying else _weight(reply, -1.0)
+                return reply
+
+            nodes[0].site.answer = answer  # pyright: ignore[reportAttributeAccessIssue]
+            try:
+                request = live.link.submit()
+                live.wait(lambda: live.link.ended(request) is not None)
+                assert live.link.ended(request) == ""
+            finally:
+                for node in nodes:
+                    node.stop()
+        newest = checkpoints.latest(live.link.run_folder / "checkpoint")
+        assert newest is not None
+        refused = json.loads((newest / "meta.json").read_text())["ledger"]["refused"]
+        return (
+            read_published(live.link.run_folder).server,
+            (live.server / "logs" / "superlink.log").read_text(),
+            refused,
+        )
+
+    server, log, refused = run(tmp_path / "lying", True)
+    for _, said in LIES:
+        assert said in log
+    assert refused == {"north": len(LIES)}
+    without, _, _ = run(tmp_path / "without", False)
+    for ours, theirs in zip(jax.tree.leaves(server), jax.tree.leaves(without), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+class HostileServer:
+    """The whole server is the attacker's: its keys, its certificates, and any message that it likes."""
+
+    def __init__(self, live: Live, grid: FleetGrid) -> None:
+        self.live, self.grid = live, grid
+
+    def ask(self, site: str, kind: str, about: dict[str, Any], **arrays: dict[str, np.ndarray]) -> RecordDict:
+        end = time.monotonic() + 60
+        while site not in (nodes := {node.name: node.node_id for node in self.grid.get_nodes()}):
+            assert time.monotonic() < end
+            time.sleep(0.1)
+        content = RecordDict({name: wire.as_record(record) for name, record in arrays.items()})
+        content["about"] = ConfigRecord(about)
+        [id] = self.grid.push_messages([Message(content, nodes[site], kind, ttl=60.0)])
+        while not (came := self.grid.pull_messages([id])):
+            assert time.monotonic() < end
+            time.sleep(0.1)
+        assert came[0].has_content(), came[0].error.reason
+        return came[0].content
+
+
+@pytest.mark.deploy
+def test_a_server_in_the_wrong_hands_gets_neither_rows_nor_files_of_a_site(tmp_path) -> None:
+    live = Live(tmp_path / "project", SITES[:2], changes="ask")
+    path = live.folder / "north" / "site.toml"
+    path.write_text(path.read_text().replace("smallest_batch = 1", "smallest_batch = 8"))
+    factory = LinkStateFactory(
+        FLWR_IN_MEMORY_DB_NAME, NoOpFederationManager(), ObjectStoreFactory(FLWR_IN_MEMORY_DB_NAME)
+    )
+    keeper = Gatekeeper(register_sites(factory.state(), live.server, live.link.federation.sites), 10**9)
+    listen(live.server, live.link.federation, factory, keeper)
+    before = {path for path in tmp_path.rglob("*") if path.is_file()}
+    live.start("north")
+    try:
+        with running_grid(factory.state(), keeper) as grid:
+            server = HostileServer(live, grid)
+            request = FactRequest(ALWAYS, "logistic", {"model": "linear", "loss": "logistic"})
+            facts = server.ask("north", "query", {"request": request.to_json()}).config_records["about"]
+            kind = DataKind.from_json(json.loads(str(facts["facts"]))["kind"])
+            method = algorithm_from({**FEDAVG, "batch": 8})
+            honest = Terms(
+                "study",
+                "north",
+                method,
+                {"model": "linear", "loss": "logistic", "l2": 0.0},
+                kind,
+                60,
+                0,
+                None,
+                "float64",
+            )
+            honest = dataclasses.replace(honest, rounds=5, fewest=2, roster=("north", "south"))
+            one_row = algorithm_from({**FEDAVG, "batch": 1, "local_steps": 1, "lr": 1.0})
+            broadcast = {"b": np.zeros(1), "w": np.zeros((4, 1))}
+            for terms, said in (
+                (dataclasses.replace(honest, run="../../x"), "the terms have a name that is none"),
+                (dataclasses.replace(honest, method=one_row), "its policy allows batches of at least 8 rows"),
+                (dataclasses.replace(honest, site="south"), "a message for site 'south'"),
+            ):
+                about = {"terms": terms.to_json(), "round": 0, "counted": -1}
+                reply = server.ask("north", "train", about, broadcast=broadcast)
+                assert said in str(reply.config_records["about"]["error"])
+                assert not reply.array_records
+            about = {"terms": honest.to_json(), "round": 0, "counted": -1}
+            shapes = server.ask("north", "train", about, broadcast=broadcast).config_records["about"]
+            assert "error" not in shapes or "broadcast" in str(
+                shapes["error"]
+            )  # these terms it would have worked under
+            changed = dataclasses.replace(honest, rounds=6).to_json()
+            reply = server.ask("north", "train", {**about, "terms": changed}, broadcast=broadcast)
+            assert "`polyfed deploy accept` there accepts them" in str(reply.config_records["about"]["error"])
+    finally:
+        live.stop()
+    after = {path for path in tmp_path.rglob("*") if path.is_file()} - before
+    assert all(live.folder / "north" in path.parents for path in after)
+    assert (live.folder / "north" / "terms.json").exists()

@@ -1,0 +1,219 @@
+"""Answers that are meant to harm: each is refused by name and counted, and the run goes on to the others' result."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
+
+import polyfed as pf
+from polyfed.deploy.protocol import wire
+from polyfed.engine.checkpoint import checkpoint as checkpoints
+from tests.deploy.expected import close, simulated, small
+from tests.deploy.loopback import Loopback
+from tests.deploy.server.test_coordinator import METHOD, changed, scripted
+
+FEDAVG = {**small("fedavg"), "weighting": "size"}
+
+
+def scaled(reply: Message, factor: float) -> Message:
+    arrays = wire.as_arrays(reply.content.array_records["upload"])
+    return changed(reply, {name: array * factor for name, array in arrays.items()})
+
+
+def filled(reply: Message, value: float) -> Message:
+    arrays = wire.as_arrays(reply.content.array_records["upload"])
+    return changed(reply, {name: np.full_like(array, value) for name, array in arrays.items()})
+
+
+def with_bytes(reply: Message, data: bytes, stype: str = "numpy.ndarray") -> Message:
+    record = reply.content.array_records["upload"]
+    reply.content["upload"] = ArrayRecord({name: Array("float64", (1,), stype, data) for name in record})
+    return reply
+
+
+def claiming(shape: tuple[int, ...]) -> bytes:
+    """A NumPy file whose head claims a shape that is not there."""
+    head = f"{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}, }}".encode()
+    head += b" " * (-(len(head) + 11) % 64) + b"\n"
+    return b"\x93NUMPY\x01\x00" + len(head).to_bytes(2, "little") + head + bytes(24)
+
+
+HOSTILE = {
+    "weight below zero": (lambda reply: changed(reply, weight=-2.0), "its weight must be a number above 0"),
+    "weight zero": (lambda reply: changed(reply, weight=0.0), "its weight must be a number above 0"),
+    "weight beyond the rows": (lambda reply: changed(reply, weight=1e9), r"its weight is 1e\+09, expected {rows:g}"),
+    "weight as text": (lambda reply: changed(reply, weight="1"), "weight must be a number, found '1'"),
+    "weight as a list": (lambda reply: changed(reply, weight=[1.0]), "weight must be a number"),
+    "weight as true": (lambda reply: changed(reply, weight=True), "weight must be a number, found True"),
+    "weight not finite": (lambda reply: changed(reply, weight=float("nan")), "its weight is not finite"),
+    "upload of 1e30": (lambda reply: scaled(reply, 1e30), "its upload has norm"),
+    "round as text": (lambda reply: changed(reply, round="1"), "round must be a whole number, found '1'"),
+    "good as a number": (lambda reply: changed(reply, good=1), "good must be true or false, found 1"),
+    "site as bytes": (lambda reply: changed(reply, site=b"x"), "it answers as site"),
+    "garbage": (lambda reply: with_bytes(reply, b"garbage"), "cannot be read"),
+    "no bytes": (lambda reply: with_bytes(reply, b""), "cannot be read"),
+    "unknown serialisation": (lambda reply: with_bytes(reply, b"", "pickle"), "serialised in an unknown way"),
+    "2^40 numbers": (lambda reply: with_bytes(reply, claiming((2**40,))), "not as many as its head says"),
+    "a shape below zero": (lambda reply: with_bytes(reply, claiming((-1,))), "cannot be read"),
+    "no content": (lambda reply: Message(RecordDict(), reply_to=_asked()), "the answer lacks run"),
+    "a code": (lambda reply: changed(reply, code="{}"), "a code, although nothing is compressed"),
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_a_hostile_answer_is_refused_by_name_and_counted_and_the_run_goes_on(
+    three, loopback, monkeypatch, caplog, kind
+) -> None:
+    grid: Loopback = loopback()
+    hurt, said = HOSTILE[kind]
+    grid.change = lambda site, round, reply: hurt(reply) if site == "site-1" and round == 1 else reply
+    with caplog.at_level(logging.WARNING, "polyfed"):
+        server = grid.serve(FEDAVG, {"rounds": 3}, minimum=2)
+    assert len([record for record in caplog.records if "site 'site-1' refused" in record.getMessage()]) == 1
+    assert re.search(said.replace("{rows:g}", f"{three.train.sizes[1]:g}"), caplog.text), caplog.text
+    newest = checkpoints.latest(grid.run_folder / "checkpoint")
+    assert newest is not None
+    assert json.loads((newest / "meta.json").read_text())["ledger"]["refused"] == {"site-1": 1}
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(server))
+
+
+def _asked() -> Message:
+    return Message(RecordDict({"nothing": ArrayRecord()}), 1, "train")
+
+
+FACTS = {
+    "2^40 rows": ({"rows": [2**40, 0]}, r"rows must be a whole number from 0 to 1000000000"),
+    "rows below zero": ({"rows": [-5, 0]}, "rows must be a whole number"),
+    "no rows": ({"rows": [0, 0]}, "rows must be at least one"),
+    "rows as text": ({"rows": "many"}, "rows must be two whole numbers"),
+    "10^6 classes": ({"kind": {"classes": 10**6, "outputs": 10**6}}, "kind.classes must be a whole number from 0 to"),
+    "features without end": ({"kind": {"features": [10**7, 10**7]}}, "with a product of at most"),
+    "a kind that is none": ({"kind": {"kind": "pickles"}}, "kind.kind must be"),
+    "columns beyond bounds": ({"columns": {"lean": 1e300}}, "column 'lean' must be a number"),
+    "something else": ({"surprise": 1}, "1 too many"),
+}
+
+
+@pytest.mark.parametrize("kind", FACTS)
+def test_facts_beyond_bounds_are_refused_by_name(three, loopback, kind) -> None:
+    grid: Loopback = loopback()
+    change, said = FACTS[kind]
+
+    def lie(site: str, round: int, reply: Message) -> Message:
+        about = reply.content.config_records["about"]
+        if site == "site-1" and "facts" in about:
+            facts = json.loads(str(about["facts"]))
+            for name, value in change.items():
+                facts[name] = {**facts[name], **value} if isinstance(value, dict) and name in facts else value
+            about["facts"] = json.dumps(facts)
+        return reply
+
+    grid.change = lie
+    with pytest.raises(pf.PolyfedError, match=f"site 'site-1' does not take part: .*{said}"):
+        grid.serve(FEDAVG, {"rounds": 1})
+
+
+@pytest.mark.parametrize(
+    ("constants", "said"),
+    [
+        ([1e300, 0.0, 1.0], "smoothness constants must be a number from 0 to"),
+        ([1e11, 0.0, 1.0], "site-1' reports a smoothness constant of 1e.11, more than 1e.06 times"),
+        ([1.0, 2.0, 1.0], "mu at most L"),
+    ],
+)
+def test_a_constant_that_would_stop_everybody_is_refused(loopback, constants, said, caplog) -> None:
+    grid: Loopback = loopback()
+
+    def lie(site: str, round: int, reply: Message) -> Message:
+        about = reply.content.config_records["about"]
+        if site == "site-1" and "smoothness" in str(about.get("facts", "")):
+            about["facts"] = json.dumps({"smoothness": constants})
+        return reply
+
+    grid.change = lie
+    with pytest.raises(pf.PolyfedError, match=said):
+        grid.serve({"name": "scaffnew", "p": 0.5, "batch": "full"}, {"rounds": 1})
+
+
+def test_a_state_that_is_not_finite_is_never_kept(three, loopback) -> None:
+    """Every upload is finite and none stands out, but their sum is not: the server stops with the state before."""
+    grid: Loopback = loopback()
+    grid.change = lambda site, round, reply: filled(reply, 1.5e308) if round == 2 else reply
+    with pytest.raises(pf.PolyfedError, match="round 3: the server's state would not be finite, so that of round 2"):
+        grid.serve({**FEDAVG, "weighting": "uniform"}, {"rounds": 4}, outlier=float("inf"))
+    grid.change = None
+    server = grid.serve({**FEDAVG, "weighting": "uniform"}, {"rounds": 4})
+    close(server, simulated(three, {**FEDAVG, "weighting": "uniform"}, 4).server)
+
+
+def test_a_run_can_go_back_to_the_checkpoint_before(three, loopback) -> None:
+    """The last round was poisoned by a site that kept within all bounds; its sites keep states, and go back, too."""
+    grid: Loopback = loopback()
+    grid.change = lambda site, round, reply: scaled(reply, 50.0) if (site, round) == ("site-1", 2) else reply
+    poisoned = grid.serve(METHOD, {"rounds": 3})
+    with pytest.raises(AssertionError):
+        close(poisoned, simulated(three, METHOD, 3).server)
+    grid.change = None
+    grid.serve(METHOD, {"rounds": 5}, back=True)
+    grid.assert_equal(simulated(three, METHOD, 5))
+
+
+def test_there_is_one_checkpoint_to_go_back_to(loopback) -> None:
+    grid: Loopback = loopback()
+    grid.serve({"name": "fedavg"}, {"rounds": 1})
+    with pytest.raises(pf.PolyfedError, match="no checkpoint before the newest"):
+        grid.serve({"name": "fedavg"}, {"rounds": 2}, back=True)
+
+
+def test_a_fixed_bound_on_the_norm(three, loopback, monkeypatch, caplog) -> None:
+    grid: Loopback = loopback()
+    grid.change = lambda site, round, reply: scaled(reply, 100.0) if (site, round) == ("site-1", 1) else reply
+    with caplog.at_level(logging.WARNING, "polyfed"):
+        grid.serve(METHOD, {"rounds": 3}, minimum=2, norm=5.0)
+    assert "beyond federation.norm = 5" in caplog.text
+    here = [True, True, True]
+    grid.assert_equal(scripted(monkeypatch, three, [here, [True, False, True], here]))
+
+
+def test_a_site_may_not_swap_the_compressor(three, loopback, caplog) -> None:
+    """A code that claims another compressor, or a part that is not there, is not even decoded."""
+    grid: Loopback = loopback()
+    method: dict[str, Any] = {"name": "dcgd", "lr": 0.01, "compressor": {"name": "rand_k", "k": 3}}
+
+    def lie(site: str, round: int, reply: Message) -> Message:
+        if site == "site-1" and round == 0:
+            about = reply.content.config_records["about"]
+            codes = json.loads(str(about["code"]))
+            about["code"] = json.dumps({f"{where}/not": code for where, code in codes.items()})
+        return reply
+
+    grid.change = lie
+    with caplog.at_level(logging.WARNING, "polyfed"):
+        grid.serve(method, {"rounds": 2}, minimum=2)
+    assert "site 'site-1' refused: round 1: upload: its code cannot be read" in caplog.text
+
+
+def test_metrics_and_models_that_are_none_are_refused(three, loopback, caplog) -> None:
+    grid: Loopback = loopback(metrics=True, model=True)
+
+    def lie(site: str, round: int, reply: Message) -> Message:
+        if "model" in reply.content.array_records and site == "site-0":
+            reply.content["about"] = ConfigRecord({"site": site, "metrics": '{"personal": [1, 2]}'})
+        if "model" in reply.content.array_records and site == "site-1":
+            reply.content["model"] = wire.as_record({"../../evil": np.zeros(3)})
+        return reply
+
+    grid.change = lie
+    with caplog.at_level(logging.WARNING, "polyfed"):
+        grid.serve({"name": "fedavg"}, {"rounds": 1})
+    finished = json.loads((grid.run_folder / "finished.json").read_text())
+    assert set(finished) == {"site-2"}
+    assert "site 'site-0' refused: metrics must be a JSON object" in caplog.text
+    assert "site 'site-1' refused: model has the arrays" in caplog.text

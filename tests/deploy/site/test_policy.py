@@ -1,0 +1,151 @@
+"""A site's own limits on terms, and the terms that its operator has seen."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import ConfigRecord, RecordDict
+from typer.testing import CliRunner
+
+import polyfed as pf
+from polyfed.cli.main import app
+from polyfed.deploy.project import make_project
+from polyfed.deploy.protocol import wire
+from polyfed.deploy.protocol.plain_values import Refused
+from polyfed.deploy.protocol.terms import Terms
+from polyfed.deploy.settings import site_settings
+from polyfed.deploy.site.policy import PinnedTerms, RunPolicy
+from polyfed.deploy.site.site import Site
+from polyfed.studies.config import algorithm_from
+from polyfed.studies.newcomers.fitting import DataKind
+from tests.deploy.loopback import Loopback
+
+ONE_ROW = {"name": "fedavg", "batch": 1, "local_steps": 1, "lr": 1.0}
+"""Its upload is one row's gradient: for a linear model, the row."""
+
+
+def terms_of(three: pf.Federation, method: dict[str, Any] | None = None, **changes: Any) -> Terms:
+    kind = DataKind.of(three, "softmax")
+    method = method or {"name": "fedavg", "batch": 8, "local_steps": 4}
+    terms = Terms("study", "site-0", algorithm_from(method), {"loss": "softmax"}, kind, 12, 0, None, "float64")
+    return dataclasses.replace(terms, **{"rounds": 10, "fewest": 3, "roster": tuple(three.clients), **changes})
+
+
+@pytest.mark.parametrize(
+    ("policy", "method", "changes", "said"),
+    [
+        ({}, ONE_ROW, {}, "batches of at least 8 rows, the run has 1"),
+        ({"smallest_batch": 1, "fewest_steps": 4}, ONE_ROW, {}, "at least 4 steps a round, the run may have 1"),
+        ({"smallest_batch": 30}, {"name": "fedavg", "batch": "full"}, {}, "at least 30 rows, the run has 12"),
+        ({"algorithms": ("scaffold",)}, None, {}, "its policy allows scaffold, the run is of fedavg"),
+        ({"fewest_sites": 4}, None, {}, "sums of at least 4 sites, the run's may be 3"),
+        ({"most_rounds": 9}, None, {}, "at most 9 rounds, the run has 10"),
+        ({"noise": 1.0}, None, {}, "noise of at least 1, the run has 0"),
+        ({"noise": 1.0}, None, {"clip": 1.0, "noise": 0.5}, "noise of at least 1, the run has 0.5"),
+        ({"clip": 0.5}, None, {"clip": 1.0, "noise": 2.0}, "a clip of at most 0.5, the run has 1"),
+        ({"fewest_steps": 7}, {"name": "fedavg", "batch": 8, "local_epochs": 3}, {}, "the run may have 6"),
+        ({"fewest_steps": 2}, {"name": "scaffnew", "p": 0.1, "lr": 0.1}, {}, "the run may have 1"),
+    ],
+)
+def test_terms_beyond_a_limit_are_refused_by_its_name(three, policy, method, changes, said) -> None:
+    with pytest.raises(Refused, match=said):
+        RunPolicy(**policy).check(terms_of(three, method, **changes), 12)
+
+
+def test_terms_within_all_limits_are_accepted(three) -> None:
+    strict = RunPolicy(("fedavg",), 8, 4, 3, 10, 1.0, 1.0)
+    strict.check(terms_of(three, clip=1.0, noise=1.0), 12)
+
+
+def test_a_server_that_asks_for_single_rows_gets_none(three, loopback, caplog) -> None:
+    """Without the policy this gives the server the row: with it no site answers."""
+    grid: Loopback = loopback("careless")
+    uploads: list[Any] = []
+    grid.change = lambda site, number, reply: (uploads.append(reply), reply)[1] if number >= 0 else reply
+    grid.serve(ONE_ROW, {"rounds": 1})
+    sent = wire.as_arrays(uploads[0].content.array_records["upload"])
+    weights = next(array for array in sent.values() if array.ndim == 2)
+    rows = three.select([0]).train.x
+    likeness = np.abs(rows @ weights) / np.linalg.norm(rows, axis=1)[:, None] / np.linalg.norm(weights, axis=0)
+    assert likeness.max() > 1 - 1e-9  # the upload is a multiple of a row
+    guarded: Loopback = loopback("guarded", policy=RunPolicy(fewest_sites=1))
+    with pytest.raises(pf.PolyfedError, match="0 of 3 sites answered"):
+        guarded.serve(ONE_ROW, {"rounds": 1}, patience=1)
+    assert "its policy allows batches of at least 8 rows, the run has 1" in caplog.text
+
+
+@pytest.mark.parametrize("run", ["../../x", "/etc/x", "..", "", "a/b", "x" * 65, ".hidden"])
+def test_a_run_whose_name_is_a_path_writes_nothing(three, tmp_path, run) -> None:
+    """What arrives is not what the server's own config allows: the site checks it again."""
+    site = Site("site-0", three.select([0]), tmp_path / "deep" / "site", policy=RunPolicy(smallest_batch=1))
+    terms = dataclasses.replace(terms_of(three), run=run).to_json()
+    for kind, more in (("train", {"round": 0, "counted": -1}), ("evaluate", {"counted": -1})):
+        content = RecordDict({"about": ConfigRecord({"terms": terms, **more})})
+        about = site.answer(kind, content).config_records["about"]
+        assert "the terms have a name that is none" in str(about["error"])
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+def test_the_servers_config_has_no_paths_for_names(loopback) -> None:
+    with pytest.raises(pf.PolyfedError, match=r"federation.run must be a name .*'../../x'"):
+        loopback().serve({"name": "fedavg"}, {"rounds": 1}, name="../../x")
+
+
+def test_the_first_terms_are_pinned_and_a_change_waits_for_the_operator(three, loopback, caplog) -> None:
+    grid: Loopback = loopback(policy=RunPolicy(smallest_batch=1))
+    grid.serve({"name": "fedavg", "batch": 8}, {"rounds": 1})
+    grid.serve({"name": "fedavg", "batch": 8}, {"rounds": 1}, name="the same under another name")
+    with pytest.raises(pf.PolyfedError, match="0 of 3 sites answered"):
+        grid.serve({"name": "fedavg", "batch": 2}, {"rounds": 1}, name="other", patience=1)
+    assert "`polyfed deploy accept` there accepts them" in caplog.text
+    for site in three.clients:
+        pinned = PinnedTerms(grid.folder / site)
+        assert pinned.waiting() == ["method.hyper_parameters.batch: 8 -> 2"]
+        pinned.accept()
+    grid.serve({"name": "fedavg", "batch": 2}, {"rounds": 1}, name="other")
+
+
+def test_the_command_shows_what_changed_and_accepts_it(three, tmp_path) -> None:
+    make_project(tmp_path / "project", ["site-0", "b"], "127.0.0.1", example=True)
+    folder: Path = tmp_path / "project" / "site-0"
+    pinned, run = PinnedTerms(folder), CliRunner()
+    assert "no terms wait" in run.invoke(app, ["deploy", "accept", str(folder)]).output
+    pinned.check(terms_of(three))
+    with pytest.raises(Refused):
+        pinned.check(terms_of(three, rounds=500))
+    shown = run.invoke(app, ["deploy", "accept", str(folder)], input="n\n").output
+    assert "rounds: 10 -> 500" in shown
+    assert "accepted" not in shown
+    assert "accepted" in run.invoke(app, ["deploy", "accept", str(folder), "--yes"]).output
+    pinned.check(terms_of(three, rounds=500))
+    pinned.check(terms_of(three))
+
+
+def test_a_mistake_in_a_policy_is_named(tmp_path) -> None:
+    make_project(tmp_path / "project", ["a", "b"], "127.0.0.1", example=True)
+    path = tmp_path / "project" / "a" / "site.toml"
+    text = path.read_text()
+    assert site_settings(path).policy == RunPolicy(fewest_sites=1, most_rounds=1000)
+    for old, new, said in (
+        ("smallest_batch = 8", "smallest_batch = 0", "policy.smallest_batch must be a whole number above 0"),
+        ("most_rounds", "most_round", "unknown key 'most_round'"),
+        ("algorithms = []", 'algorithms = ["fedavgg"]', "unknown algorithm 'fedavgg'"),
+        ('changes = "ask"', 'changes = "no"', "policy.changes must be 'ask' or 'allow'"),
+        ("noise = 0.0", "noise = -1", "policy.noise must be a number, at least 0"),
+    ):
+        path.write_text(text.replace(old, new))
+        with pytest.raises(pf.PolyfedError, match=said):
+            site_settings(path)
+
+
+def test_a_site_answers_a_message_that_is_none_with_a_refusal(three, tmp_path) -> None:
+    site = Site("site-0", three.select([0]), tmp_path)
+    for kind in ("query", "train", "evaluate", "x"):
+        for about in ({}, {"terms": "{"}, {"request": "[]"}, {"secure": "3"}, {"terms": json.dumps({"run": 1})}):
+            reply = site.answer(kind, RecordDict({"about": ConfigRecord(about)}))  # pyright: ignore[reportArgumentType]
+            assert reply.config_records["about"]["error"]
