@@ -8,7 +8,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-rest test-all test-deploy lint format scale docs bench torch fedjax pfl flower browser clean
+.PHONY: help setup demo test test-rest test-all test-deploy test-chaos lint format scale docs bench torch fedjax pfl flower browser faketime clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/make \1\t\2/'
@@ -39,6 +39,13 @@ test-all: $(READY) ## run both
 
 test-deploy: $(READY) ## run the tests of deployed runs, with real processes that are killed and restarted
 	$(BIN)/python -m pytest tests/deploy
+
+test-chaos: $(READY) faketime ## run federations of five sites through random faults for 10 minutes; ARGS="--hours 2", "--seed 7 --replay"
+	$(BIN)/python -m tests.deploy.chaos $(ARGS)
+
+faketime: ## install libfaketime, for clocks that jump, where the system's package manager is apt
+	@ls /usr/lib/*/faketime/libfaketimeMT.so.1 >/dev/null 2>&1 || ! command -v apt-get >/dev/null || \
+	  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq libfaketime >/dev/null; }
 
 lint: $(READY) ## ruff, pyright, and the layers of the packages
 	$(BIN)/ruff check .
