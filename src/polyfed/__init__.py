@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from polyfed.engine.simulate import simulate
     from polyfed.problem import metrics
     from polyfed.problem.problem import Problem
+    from polyfed.studies.advice.advice import Advice, advise
     from polyfed.studies.compare_results import gains
     from polyfed.studies.consensus import consensus
     from polyfed.studies.newcomers.personalize import Newcomers, personalize
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Advice",
     "Bernoulli",
     "Decay",
     "Federation",
@@ -43,6 +45,7 @@ __all__ = [
     "Problem",
     "Result",
     "Tuning",
+    "advise",
     "algorithms",
     "consensus",
     "data",
@@ -56,6 +59,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Advice": "studies.advice.advice",
     "Bernoulli": "engine.participation",
     "Decay": "core.schedules",
     "Federation": "data.federation",
@@ -69,6 +73,7 @@ _HOMES = {
     "Problem": "problem.problem",
     "Result": "engine.result",
     "Tuning": "studies.tuning.outcome",
+    "advise": "studies.advice.advice",
     "consensus": "studies.consensus",
     "gains": "studies.compare_results",
     "personalize": "studies.newcomers.personalize",

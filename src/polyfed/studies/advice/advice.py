@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from polyfed import models
-from polyfed.core.errors import Interrupted, PolyfedError
+from polyfed.core.errors import Interrupted, PolyfedError, suggestion
 from polyfed.data import Federation
 from polyfed.data.cautions import cautions
+from polyfed.models import linear, mlp
 from polyfed.problem.metrics import Metric, default_metric, metric_named
 from polyfed.problem.problem import Problem
 from polyfed.studies.advice.choices import Deployed, federation_choice, vote
@@ -148,6 +148,7 @@ def advise(
     folder: str | Path | None = None,
     resume: bool = False,
     methods: Sequence[str] | None = None,
+    models: Sequence[str] | None = None,
     progress: Progress | None = None,
 ) -> Advice:
     """Should these sites train together, how, and what should each of them deploy?
@@ -156,6 +157,7 @@ def advise(
     draw the federation's method is the one with the lowest validation loss, and each site may keep to its own or to the
     global model where its validation rows speak for that for certain. Gains come from test rows, which choose nothing.
     `data`: a federation, or a table with a column of sites, `client`, and one to predict, `target`.
+    `methods` and `models` leave others out; going alone is always tried.
     `minutes` bounds the work; what it leaves out is said. `folder`: where finished parts are kept; `resume`: go on.
     """
     federation = _federation(data, client, target, seed)
@@ -165,14 +167,25 @@ def advise(
     say = progress or (lambda *_: None)
     federations = [federation.redrawn(seed + split) for split in range(splits)]
     loss = "softmax" if federation.classes is not None else _binary_or_squared(federation)
-    kinds: dict[str, Any] = {"linear": models.linear(bias=True), "MLP [16]": models.mlp([16])}
-    problems = {name: [Problem(fed, model, loss, l2=L2) for fed in federations] for name, model in kinds.items()}
-    first = problems["linear"][0]
+    kinds: dict[str, Any] = {"linear": linear(), "MLP [16]": mlp([16])}
+    for name in models or ():
+        if name not in kinds:
+            raise PolyfedError(f"unknown model {name!r}{suggestion(name, kinds)}")
+    problems = {
+        name: [Problem(fed, model, loss, l2=L2) for fed in federations]
+        for name, model in kinds.items()
+        if models is None or name in models
+    }
+    first = next(iter(problems.values()))[0]
     shown = default_metric(first) if metric is None else metric_named(metric, first)
     proper = metric_named("squared_error" if first.loss.name == "squared" else "log_loss", first)
+    for name in methods or ():
+        known = [contender.name for contender in contenders(net=False)]
+        if name not in known:
+            raise PolyfedError(f"unknown method {name!r}{suggestion(name, known)}")
     wanted = [
         (name, contender)
-        for name in kinds
+        for name in problems
         for contender in contenders(net=name != "linear")
         if methods is None or contender.name in {ALONE, *methods}
     ]
@@ -279,7 +292,7 @@ def _end(interval: Interval, value: float) -> float | None:
 
 
 def _binary_or_squared(federation: Federation) -> str:
-    values = federation.labelsite_values()
+    values = federation.label_values()
     return "logistic" if len(values) == 2 and set(values.tolist()) == {-1, 1} else "squared"
 
 
