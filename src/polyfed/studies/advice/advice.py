@@ -101,17 +101,17 @@ class Advice:
     @property
     def sentence(self) -> str:
         """The answer in one sentence; it counts sites after Holm's correction."""
-        counts = [sum(site.verdict_among_all == word for site in self.sites) for word in ("gains", "loses")]
+        counts = {word: sum(site.verdict_among_all == word for site in self.sites) for word in ("gains", "loses")}
         total, own = len(self.sites), sum(site.deploy == "alone" for site in self.sites)
+        if self.method == ALONE and own == total:
+            return "Stay alone: no way of training together has a lower validation loss"
+        start = f"Train together with {self.label} ({self.model}): it"
         if self.method == ALONE:
-            start = "No way of training together beats going alone on validation rows"
-        else:
-            start = f"Train together with {self.label} ({self.model})"
-        rest = f"it helps {counts[0]} of {total} sites for certain and harms {counts[1]}"
-        alone = "" if own in (0, total) else f"; {own} should deploy {'its' if own == 1 else 'their'} own model"
-        unsure = total - sum(counts)
-        doubt = "" if not unsure else f"; for {unsure} the rows cannot tell"
-        return f"{start}: {rest}{doubt}{alone}"
+            start = f"Stay alone, but for {total - own} of {total} sites: that"
+        unsure = total - sum(counts.values())
+        doubt = f"; for {unsure} the rows cannot tell" if unsure else ""
+        alone = f"; {own} should deploy {'its' if own == 1 else 'their'} own model" if 0 < own < total else ""
+        return f"{start} helps {counts['gains']} of {total} for certain and harms {counts['loses']}{doubt}{alone}"
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
