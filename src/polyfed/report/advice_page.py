@@ -67,7 +67,7 @@ def write_advice_page(advice: Advice, path: Path, *, title: str) -> None:
         title=escape(title),
         style=style,
         answer=escape(f"{advice.sentence}."),
-        details="".join(f"<li>{escape(line)}</li>" for line in details),
+        details=" ".join(f"<li>{escape(line)}.</li>" for line in details),
         metric=escape(advice.metric.label),
         sites=_sites(advice),
         influence=_influence(advice),
@@ -107,7 +107,7 @@ def _bar(site: SiteAdvice, reach: float) -> str:
     colour = {"gains": "var(--good)", "loses": "var(--bad)"}.get(site.verdict, "var(--alone)")
     return (
         "<svg class='span' viewBox='0 0 190 14' role='img' aria-label='interval'>"
-        "<line x1='95' x2='95' y1='0' y2='14' stroke='var(--line)'/>"
+        "<line x1='95' x2='95' y1='0' y2='14' stroke='var(--alone)'/>"
         f"<line x1='{x(site.gain_low):.1f}' x2='{x(site.gain_high):.1f}' y1='7' y2='7' stroke='{colour}' "
         f"stroke-width='3'/><circle cx='{x(site.gain):.1f}' cy='7' r='4' fill='{colour}'/></svg>"
     )
