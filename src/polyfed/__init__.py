@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from polyfed.engine.states.bank import LocalModelBank
     from polyfed.problem import metrics
     from polyfed.problem.problem import Problem
+    from polyfed.studies.advice.advice import Advice, advise
     from polyfed.studies.compare_results import gains
     from polyfed.studies.consensus import consensus
     from polyfed.studies.newcomers.personalize import Newcomers, personalize
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Advice",
     "Aggregate",
     "Attack",
     "Bernoulli",
@@ -51,6 +53,7 @@ __all__ = [
     "Problem",
     "Result",
     "Tuning",
+    "advise",
     "algorithms",
     "consensus",
     "data",
@@ -66,6 +69,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Advice": "studies.advice.advice",
     "Aggregate": "engine.robust.settings",
     "Attack": "engine.robust.attack",
     "Bernoulli": "engine.participation",
@@ -82,6 +86,7 @@ _HOMES = {
     "Problem": "problem.problem",
     "Result": "engine.result",
     "Tuning": "studies.tuning.outcome",
+    "advise": "studies.advice.advice",
     "consensus": "studies.consensus",
     "gains": "studies.compare_results",
     "load": "studies.saved_models",

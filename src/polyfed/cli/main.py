@@ -14,6 +14,7 @@ import typer
 from rich.markup import escape
 
 from polyfed import __version__
+from polyfed.cli.advise import advise
 from polyfed.cli.algorithms import algorithms
 from polyfed.cli.bench import bench_app
 from polyfed.cli.compare import compare
@@ -40,7 +41,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (demo, run, compare, tune, personalize, predict, report, algorithms, plan, reproduce):
+for command in (demo, advise, run, compare, tune, personalize, predict, report, algorithms, plan, reproduce):
     app.command()(command)
 app.add_typer(data_app, name="data")
 app.add_typer(bench_app, name="bench")

@@ -143,3 +143,15 @@ def bits(count: float) -> str:
             return f"{count:.3g} {unit}"
         count /= 1000
     return f"{count:.3g} Tbit"
+
+
+@contextmanager
+def advice_bar(console: Console, silent: bool) -> Iterator[Callable[[str, float], None] | None]:
+    """One bar, for the part that is at work. Yields the function to call; None if `silent`."""
+    if silent:
+        yield None
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(bar_width=20), TextColumn("{task.percentage:>3.0f}%"))
+    with Progress(*columns, console=console, transient=True) as bars:
+        task = bars.add_task("", total=1.0)
+        yield lambda what, share: bars.update(task, description=escape(f"{what:<48}"), completed=share)

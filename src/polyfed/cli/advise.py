@@ -1,0 +1,118 @@
+"""The command `polyfed advise`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from polyfed.cli.options import AsJson, Overwrite, Quiet, err, out
+from polyfed.core.errors import PolyfedError
+from polyfed.core.files import check_folder
+
+if TYPE_CHECKING:
+    from polyfed.studies.advice import Advice
+
+SOURCES = {".csv": "csv", ".txt": "csv", ".tsv": "csv", ".parquet": "parquet", ".pq": "parquet"}
+SHOWN = 20
+"""Sites that the terminal lists; the files have all."""
+
+
+def advise(
+    table: Annotated[Path, typer.Argument(help="A CSV or Parquet file, or a folder with one file per site.")],
+    target: Annotated[str, typer.Option("--target", "-t", help="The column to predict.")],
+    client: Annotated[
+        str | None, typer.Option("--client", "-c", help="The column that says whose a row is; not for a folder.")
+    ] = None,
+    minutes: Annotated[float, typer.Option("--minutes", "-m", help="About how long it may take.")] = 5.0,
+    folder: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Where the outcome goes; by default runs/NAME-advice.")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with what an earlier call has begun.")] = False,
+    overwrite: Overwrite = False,
+    metric: Annotated[str | None, typer.Option("--metric", help="What gains are counted in.")] = None,
+    seed: Annotated[int, typer.Option("--seed", help="Of the draws of training and test rows.")] = 0,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Should these sites train together? Which method, what does each gain, and which model should it deploy?"""
+    if not minutes > 0:
+        raise PolyfedError(f"--minutes must be above 0, found {minutes:g}")
+    place = folder or Path("runs") / f"{table.stem}-advice"
+    check_folder(place)
+    if (place / "trials").exists() and not (resume or overwrite):
+        raise PolyfedError(f"{place}: there is advice already; use --resume, --overwrite or another --out")
+    from polyfed.cli.progress import advice_bar
+    from polyfed.data import load
+    from polyfed.report import write_advice_page
+    from polyfed.studies.advice import advise as find
+    from polyfed.studies.advice.advice import TEST, VALIDATION
+    from polyfed.studies.advice.files import forget, refuse_other_data, write_advice
+
+    section = _data(table, client, target) | {"validation": VALIDATION, "test": TEST, "seed": seed}
+    federation: Any = load(section["source"], **{name: value for name, value in section.items() if name != "source"})
+    if resume:
+        refuse_other_data(place, federation)
+    else:
+        forget(place, federation)
+    if not (quiet or as_json):
+        for note in federation.notes:
+            err.print(f"[dim]data[/]: {escape(note)}", soft_wrap=True, highlight=False)
+    with advice_bar(err, quiet or as_json) as progress:
+        advice = find(
+            federation, minutes=minutes, metric=metric, seed=seed, folder=place, resume=resume, progress=progress
+        )
+    write_advice(advice, place, section)
+    write_advice_page(advice, place / "report.html", title=table.stem)
+    if as_json:
+        print(json.dumps({"folder": str(place), **advice.as_dict()}, indent=1))
+    elif not quiet:
+        _show(advice, place)
+
+
+def _data(table: Path, client: str | None, target: str) -> dict[str, Any]:
+    """The section [data] for this path."""
+    if not table.exists():
+        raise PolyfedError(f"{table}: there is no such file or folder")
+    if table.is_dir():
+        if client is not None:
+            raise PolyfedError(f"{table}: a folder has a file per site, and needs no --client")
+        return {"source": "folder", "path": str(table), "target": target}
+    if table.suffix.lower() not in SOURCES:
+        raise PolyfedError(f"{table}: expected a .csv or .parquet file, or a folder of them")
+    if client is None:
+        raise PolyfedError(f"{table}: --client is missing: the column that says whose a row is")
+    return {"source": SOURCES[table.suffix.lower()], "path": str(table), "client": client, "target": target}
+
+
+def _show(advice: Advice, place: Path) -> None:
+    for warning in advice.warnings:
+        err.print(f"[yellow]caution[/]: {escape(warning)}", soft_wrap=True, highlight=False)
+    label = advice.metric.label
+    grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    grid.add_column("site", style="bold", overflow="fold")
+    for column in ("rows", "alone", "advised", f"gain in {label} (95%)"):
+        grid.add_column(column, justify="right")
+    grid.add_column("verdict")
+    grid.add_column("deploy")
+    for site in advice.sites[:SHOWN]:
+        low, high = site.gain_low, site.gain_high
+        ends = "" if low is None or high is None else f" ({low:+.3f} to {high:+.3f})"
+        values = (f"{site.rows:,}", f"{site.alone:.3f}", f"{site.advised:.3f}", f"{site.gain:+.3f}{ends}")
+        grid.add_row(escape(site.client), *values, site.verdict, site.deploy)
+    out.print()
+    out.print(grid)
+    if len(advice.sites) > SHOWN:
+        out.print(f"and {len(advice.sites) - SHOWN} more in {place / 'sites.csv'}", highlight=False)
+    out.print()
+    out.print(f"{advice.sentence}.", highlight=False)
+    if advice.skipped:
+        out.print(
+            f"Not tried for want of time: {escape('; '.join(advice.skipped))}. --minutes gives more.", highlight=False
+        )
+    out.print(f"report: {place / 'report.html'}", highlight=False)
+    out.print(f"next: polyfed compare {place / 'config.toml'}", highlight=False)

@@ -1,0 +1,161 @@
+"""The page of `polyfed advise`: the answer, each site with its verdict, who gains from whom, and what was tried."""
+
+from __future__ import annotations
+
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+
+import numpy as np
+
+from polyfed.core.files import write_text
+from polyfed.studies.advice import Advice, SiteAdvice
+
+PAGE = Template("""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
+<meta name="color-scheme" content="light">
+<title>$title</title>
+<style>
+$style
+.span { display: block; width: 190px; height: 14px; }
+.effect { text-align: right; border-radius: 4px; }
+</style>
+</head>
+<body>
+<header>
+  <div class="bar"><span class="brand">polyfed</span><span class="title">advice for $title</span></div>
+  <h1>$answer</h1>
+  <ul class="details">$details</ul>
+</header>
+<main>
+  <section><h2>Site by site</h2>
+    <p>The gain of following this advice over going alone, in $metric, with its 95% interval. The verdict is each site's
+    own. Where it cannot tell, the smallest gain that its rows could have shown stands below.</p>
+    <div class="scroll" tabindex="0">$sites</div></section>
+  $influence
+  <section><h2>What was tried</h2>
+    <p>Every way of training has six candidates. The lowest validation loss chooses. Figures are means over sites and
+    $splits draws of the rows; the best candidate of each draw counts.</p>
+    <div class="scroll" tabindex="0">$methods</div></section>
+  <section><h2>How this was found</h2>
+    <p>In each of $splits draws, all choices were made by validation rows: the method, its hyper-parameters and, for
+    every site, whether it deploys its personal model, the global one or its own. A site leaves the federation's choice
+    only where its validation rows speak against it with 95% confidence. Test rows chose nothing; the gains come from
+    them. So they are the worth of the whole procedure, choices included.</p></section>
+</main>
+</body>
+</html>
+""")
+
+
+def write_advice_page(advice: Advice, path: Path, *, title: str) -> None:
+    """Write the page, one file without scripts."""
+    details = [
+        f"Mean gain over the sites: {_signed(advice.mean.estimate)}"
+        + (f" (95%: {_signed(advice.mean.low)} to {_signed(advice.mean.high)})" if advice.mean.known else ""),
+        f"{advice.rounds} rounds, {advice.bits_up / 8e6:.2g} MB sent up by all sites, found in {advice.seconds:.0f} s",
+        *([f"Not tried for want of time: {'; '.join(advice.skipped)}"] if advice.skipped else []),
+        *advice.warnings,
+    ]
+    style = files("polyfed.report").joinpath("assets", "report.css").read_text(encoding="utf-8")
+    text = PAGE.substitute(
+        title=escape(title),
+        style=style,
+        answer=escape(f"{advice.sentence}."),
+        details=" ".join(f"<li>{escape(line)}.</li>" for line in details),
+        metric=escape(advice.metric.label),
+        sites=_sites(advice),
+        influence=_influence(advice),
+        methods=_methods(advice),
+        splits=advice.splits,
+    )
+    write_text(path, text)
+
+
+def _sites(advice: Advice) -> str:
+    ends = [v for s in advice.sites for v in (s.gain_low, s.gain_high) if v is not None]
+    reach = max([abs(v) for v in ends], default=1.0) or 1.0
+    rows = []
+    for site in advice.sites:
+        low, high = site.gain_low, site.gain_high
+        between = "" if low is None or high is None else f"<br><small>{_signed(low)} to {_signed(high)}</small>"
+        below = ""
+        if site.verdict == "cannot tell" and site.smallest is not None:
+            below = f"<br><small>nothing below {site.smallest:.2g}</small>"
+        rows.append(
+            f"<tr><th scope='row'>{escape(site.client)}</th><td>{site.rows:,}<br><small>{site.test_rows:,} test</small>"
+            f"</td><td>{site.alone:.4f}</td><td>{site.advised:.4f}</td><td>{_signed(site.gain)}{between}</td>"
+            f"<td>{_bar(site, reach)}</td><td>{site.verdict}{below}</td><td>{site.deploy}</td></tr>"
+        )
+    heads = ("Site", "Rows", "Alone", "Advised", "Gain", "95% interval", "Verdict", "Deploy")
+    return _table(heads, rows)
+
+
+def _bar(site: SiteAdvice, reach: float) -> str:
+    """The interval as a line around zero."""
+    if site.gain_low is None or site.gain_high is None:
+        return ""
+
+    def x(value: float) -> float:
+        return 95 + 90 * value / reach
+
+    colour = {"gains": "var(--good)", "loses": "var(--bad)"}.get(site.verdict, "var(--alone)")
+    return (
+        "<svg class='span' viewBox='0 0 190 14' role='img' aria-label='interval'>"
+        "<line x1='95' x2='95' y1='0' y2='14' stroke='var(--alone)'/>"
+        f"<line x1='{x(site.gain_low):.1f}' x2='{x(site.gain_high):.1f}' y1='7' y2='7' stroke='{colour}' "
+        f"stroke-width='3'/><circle cx='{x(site.gain):.1f}' cy='7' r='4' fill='{colour}'/></svg>"
+    )
+
+
+def _methods(advice: Advice) -> str:
+    name = advice.metric.name
+    rows = []
+    for row in sorted(advice.table, key=lambda row: row["validation_loss"]):
+        chosen = row["method"] == advice.method and row["model"] == advice.model
+        mark = " <small>(chosen)</small>" if chosen else ""
+        rows.append(
+            f"<tr><th scope='row'>{escape(row['method'])}{mark}</th><td>{escape(row['model'])}</td>"
+            f"<td>{row['validation_loss']:.4f}</td><td>{row[name]:.4f}</td></tr>"
+        )
+    return _table(("Method", "Model", "Validation loss", f"Test {advice.metric.label}"), rows)
+
+
+def _influence(advice: Advice) -> str:
+    found = advice.influence
+    if found is None:
+        return ""
+    most = float(np.nanmax(np.abs(found.effect))) or 1.0
+    rows = []
+    for i, out in enumerate(found.clients):
+        cells = "".join(_effect(value, most) for value in found.effect[i])
+        rows.append(f"<tr><th scope='row'>{escape(out)}</th>{cells}<td><b>{_signed(found.brings[i])}</b></td></tr>")
+    heads = ("Without", *found.clients, "Mean")
+    return (
+        "<section><h2>Who gains from whom</h2><p>A row leaves one site out. A cell says by how much the test loss of "
+        "another site rises then: green, the site that is missing had helped; red, it had harmed. Differences that are "
+        "small beside the others are noise.</p>"
+        f"<div class='scroll' tabindex='0'>{_table(heads, rows)}</div></section>"
+    )
+
+
+def _effect(value: float, most: float) -> str:
+    if np.isnan(value):
+        return "<td></td>"
+    colour = "var(--good)" if value > 0 else "var(--bad)"
+    shade = f"color-mix(in srgb, {colour} {round(45 * abs(value) / most)}%, transparent)"
+    return f"<td class='effect' style='background: {shade}'>{_signed(value)}</td>"
+
+
+def _table(heads: tuple[str, ...], rows: list[str]) -> str:
+    head = "".join(f"<th scope='col'>{escape(name)}</th>" for name in heads)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+
+
+def _signed(value: float) -> str:
+    return f"{value:+.4f}".replace("-", "−")

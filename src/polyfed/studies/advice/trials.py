@@ -1,0 +1,154 @@
+"""Train a contender's candidates on every split, and keep what the best one says of validation and test rows."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
+
+from polyfed.core.errors import PolyfedError
+from polyfed.core.files import write_text
+from polyfed.engine.loop import PlannedRun
+from polyfed.engine.simulate import simulate_all
+from polyfed.engine.simulation import Simulation
+from polyfed.problem.metrics import Metric
+from polyfed.problem.problem import Problem
+from polyfed.studies.advice.contenders import Candidate, Contender
+from polyfed.studies.scoring import client_scores
+
+PARTS = ("validation", "test")
+
+
+@dataclass(frozen=True)
+class Trial:
+    """The best candidate of a contender on every split, chosen by the mean validation loss over all rows."""
+
+    contender: str
+    model: str
+    chosen: list[int]
+    """by split: the candidate"""
+    loss: list[float]
+    """by split: its validation loss"""
+    by_candidate: list[float]
+    """the mean over splits of every candidate's validation loss; infinite where one diverged"""
+    scores: dict[str, np.ndarray]
+    """"personal validation", "global test" and so on: (splits, rows of all clients, ...)"""
+    seconds: float
+    bits_up: int
+    """of one run"""
+    rounds: int
+
+    @property
+    def best(self) -> int:
+        """The candidate with the lowest validation loss over all splits."""
+        return int(np.argmin(self.by_candidate))
+
+    def of(self, model: str, part: str) -> np.ndarray:
+        """The scores of the "personal" model, which clients deploy, or of the "global" one, if there is one."""
+        return self.scores.get(f"{model} {part}", self.scores[f"personal {part}"])
+
+    @property
+    def has_global(self) -> bool:
+        return "global test" in self.scores
+
+    def write(self, path: Path) -> None:
+        """A safetensors file, and beside it a JSON file that is there once all is."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        save_file({name: np.ascontiguousarray(values) for name, values in self.scores.items()}, path)
+        about = {name: value for name, value in vars(self).items() if name != "scores"}
+        write_text(path.with_suffix(".json"), json.dumps(about) + "\n")
+
+
+def read_trial(path: Path) -> Trial | None:
+    """What `write` wrote; None where there is nothing."""
+    if not path.with_suffix(".json").exists():
+        return None
+    try:
+        return Trial(scores=load_file(path), **json.loads(path.with_suffix(".json").read_text()))
+    except (SafetensorError, OSError, TypeError, ValueError):
+        raise PolyfedError(f"{path}: is damaged; delete it, and --resume runs this part again") from None
+
+
+def run_trial(
+    contender: Contender,
+    model: str,
+    problems: Sequence[Problem],
+    proper: Metric,
+    rounds: int,
+    progress: Callable[[float], None],
+) -> Trial | None:
+    """All candidates on all splits as one sweep, where their shapes allow; None if Ctrl-C ended it.
+
+    `proper`: the loss of a row that chooses.
+    """
+    places = [(split, number) for split in range(len(problems)) for number in range(len(contender.candidates))]
+    planned = [
+        PlannedRun(problems[split], contender.candidates[number].algorithm, seed=split) for split, number in places
+    ]
+    losses = np.full((len(problems), len(contender.candidates)), np.inf)
+    kept: dict[int, dict[str, np.ndarray]] = {}
+    spent, bits, done = 0.0, 0, 0
+    like: Simulation | None = None
+
+    def finished(place: int, result: Any) -> None:
+        nonlocal spent, bits, done, like
+        split, number = places[place]
+        simulation: Simulation = result.simulation
+        done, spent, bits = done + 1, spent + simulation.seconds, simulation.bits_up
+        progress(done / len(places))
+        if result.diverged:
+            return
+        candidate = contender.candidates[number]
+        if like is None:
+            like = simulation
+        scores = _scores(simulation, "validation", candidate, like)
+        loss = _mean_loss(proper, scores["personal"], problems[split].federation.validation.y)
+        losses[split, number] = loss if np.isfinite(loss) else np.inf
+        if loss <= np.min(losses[split]):
+            tested = _scores(simulation, "test", candidate, like)
+            kept[split] = {f"{name} validation": values for name, values in scores.items()}
+            kept[split] |= {f"{name} test": values for name, values in tested.items()}
+
+    with warnings.catch_warnings():  # candidates are tried: some are too large for a theorem, and some diverge
+        warnings.simplefilter("ignore")
+        results = simulate_all(planned, rounds=rounds, eval_every=rounds, finished=finished)
+    if any(result.interrupted for result in results):
+        return None
+    if len(kept) < len(problems):
+        return Trial(contender.name, model, [], [], [float("inf")] * losses.shape[1], {}, spent, bits, rounds)
+    names = list(kept[0])
+    return Trial(
+        contender.name,
+        model,
+        np.argmin(losses, axis=1).tolist(),
+        np.min(losses, axis=1).tolist(),
+        np.mean(losses, axis=0).tolist(),
+        {name: np.stack([kept[split][name] for split in range(len(problems))]) for name in names},
+        spent,
+        bits,
+        rounds,
+    )
+
+
+def _scores(simulation: Simulation, part: str, candidate: Candidate, like: Simulation) -> dict[str, np.ndarray]:
+    """What the deployed and the global model say of all clients' rows, one client after another."""
+    found: dict[str, dict[int, np.ndarray]] = {}
+    for place, client in client_scores(simulation, part, like=like):
+        for name, values in client.scores.items():
+            found.setdefault(name, {})[place] = values
+    if candidate.finetune is not None:
+        for place, client in client_scores(simulation, part, candidate.finetune, like=like):
+            found["personal"][place] = client.scores["finetuned"]
+    return {name: np.concatenate([rows[place] for place in sorted(rows)]) for name, rows in found.items()}
+
+
+def _mean_loss(proper: Metric, scores: np.ndarray, labels: np.ndarray) -> float:
+    assert proper.by_row is not None
+    return float(np.mean(proper.by_row(scores, labels)))

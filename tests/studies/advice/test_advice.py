@@ -1,0 +1,122 @@
+"""Federations whose answer follows from how they were made."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import polyfed as pf
+from polyfed.studies.advice.contenders import BUDGET, contenders
+
+DIRECTION = np.array([2.0, -1.5, 1.0, 0.0, 0.5])
+
+
+def site(rows: int, direction: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    random = np.random.default_rng(seed)
+    x = random.normal(size=(rows, len(direction)))
+    return x, (random.random(rows) < 1 / (1 + np.exp(-x @ direction))).astype(int)
+
+
+def federation(sites: dict[str, tuple[np.ndarray, np.ndarray]]) -> pf.Federation:
+    return pf.Federation.from_arrays(sites, validation=0.25, test=0.25, classes=2)
+
+
+def quick(fed: pf.Federation, **options) -> pf.Advice:
+    return pf.advise(fed, minutes=30, splits=5, rounds=20, methods=["global"], models=["linear"], **options)
+
+
+def test_every_contender_has_the_same_number_of_candidates() -> None:
+    for net in (False, True):
+        assert {len(contender.candidates) for contender in contenders(net)} == {BUDGET}
+    names = {contender.name for contender in contenders(False)}
+    assert {"alone", "global", "apfl", "flix", "scafflix", "fedbc", "plsgd", "ditto"} <= names
+
+
+@pytest.fixture(scope="module")
+def alike() -> pf.Advice:
+    return quick(federation({f"s{k}": site(60, DIRECTION, k) for k in range(6)}))
+
+
+def test_small_sites_that_are_alike_are_told_to_train_together(alike) -> None:
+    assert alike.method != "alone"
+    assert alike.mean.estimate > 0.02
+    assert sum(s.deploy == "alone" for s in alike.sites) <= 1
+    assert not any(s.verdict_among_all == "loses" for s in alike.sites)
+    losses = {row["method"]: row["validation_loss"] for row in alike.table if row["model"] in ("linear", "")}
+    assert losses["global"] < losses["alone"] < losses["constant"]
+
+
+def test_advice_is_complete_json(alike) -> None:
+    words = alike.as_dict()
+    assert words["answer"].startswith("Train together with")
+    assert set(words["sites"][0]) >= {"client", "deploy", "verdict", "gain", "gain_low", "gain_high"}
+    effects = words["influence"]["s0"]
+    assert set(effects) == {f"s{k}" for k in range(1, 6)}
+    assert np.mean(alike.influence.brings) > 0  # alike sites bring something to each other
+
+
+@pytest.mark.full
+def test_a_site_whose_labels_mean_the_opposite_is_told_to_stay_alone() -> None:
+    sites = {f"s{k}": site(200, DIRECTION, k) for k in range(5)} | {"opposite": site(200, -DIRECTION, 9)}
+    advice = quick(federation(sites))
+    told = {s.client: s for s in advice.sites}
+    assert told["opposite"].deploy == "alone"
+    assert told["opposite"].verdict != "gains"
+    assert told["opposite"].together_gain < 0
+    assert not any(s.verdict_among_all == "loses" for s in advice.sites)
+
+
+@pytest.mark.full
+def test_pure_noise_helps_nobody() -> None:
+    random = np.random.default_rng(5)
+    sites = {f"s{k}": (random.normal(size=(100, 5)), random.integers(0, 2, 100)) for k in range(20)}
+    advice = quick(federation(sites))
+    assert sum(s.verdict == "gains" for s in advice.sites) <= 2
+    assert not any(s.verdict_among_all == "gains" for s in advice.sites)
+
+
+def test_finished_parts_are_kept_and_gone_on_with(tmp_path: Path, monkeypatch) -> None:
+    fed = federation({f"s{k}": site(60, DIRECTION, k) for k in range(3)})
+    options = {"minutes": 30, "splits": 3, "rounds": 3, "methods": ["global"], "models": ["linear"], "folder": tmp_path}
+    first = pf.advise(fed, **options)
+    assert len(list((tmp_path / "trials").glob("*.safetensors"))) == 2
+
+    def never(*_, **__):
+        raise AssertionError("a finished part was run again")
+
+    monkeypatch.setattr("polyfed.studies.advice.advice.run_trial", never)
+    again = pf.advise(fed, resume=True, **options)
+    assert [vars(s) for s in again.sites] == [vars(s) for s in first.sites]
+    (tmp_path / "trials" / "01.safetensors").write_bytes(b"nonsense")
+    with pytest.raises(pf.PolyfedError, match=r"01\.safetensors: is damaged"):
+        pf.advise(fed, resume=True, **options)
+
+
+def test_what_the_time_does_not_allow_is_said() -> None:
+    fed = federation({f"s{k}": site(60, DIRECTION, k) for k in range(3)})
+    advice = pf.advise(fed, minutes=1e-4, splits=3, rounds=2)
+    assert len(advice.skipped) == 19  # all but the first of two times ten
+    assert "APFL, linear" in advice.skipped
+    assert advice.method == "alone"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"minutes": 0}, "minutes must be above 0, found 0"),
+        ({"splits": 2}, "splits must be at least 3"),
+        ({"methods": ["aplf"]}, "unknown method 'aplf'; did you mean 'apfl'"),
+        ({"models": ["mlp"]}, "unknown model 'mlp'"),
+        ({"client": "site"}, "client and target go with a table"),
+    ],
+)
+def test_a_mistake_is_one_sentence(change, words) -> None:
+    fed = federation({f"s{k}": site(60, DIRECTION, k) for k in range(2)})
+    with pytest.raises(pf.PolyfedError, match=words):
+        pf.advise(fed, **change)
+    with pytest.raises(pf.PolyfedError, match="at least two sites"):
+        pf.advise(federation({"s": site(60, DIRECTION, 0)}))
+    with pytest.raises(pf.PolyfedError, match="a table with client= and target=, found int"):
+        pf.advise(3)  # pyright: ignore[reportArgumentType]

@@ -1,0 +1,49 @@
+"""Choices by validation rows: the federation's, and each site's."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from polyfed.studies.advice.choices import Deployed, federation_choice, site_choice, vote
+
+
+def test_the_lowest_validation_loss_is_chosen_and_of_equals_going_alone() -> None:
+    assert federation_choice({"alone": 0.3, "fedavg": 0.2}, "alone") == "fedavg"
+    assert federation_choice({"fedavg": 0.2, "alone": 0.2}, "alone") == "alone"
+
+
+def losses(rows: int, better: float, seed: int = 0) -> dict[Deployed, np.ndarray]:
+    base = np.random.default_rng(seed).gamma(2.0, 0.2, rows)
+    noise = np.random.default_rng(seed + 1).normal(0, 0.1, rows)
+    return {"personal": base, "alone": base - better + noise}
+
+
+def test_a_site_leaves_the_federations_choice_only_where_its_rows_are_certain() -> None:
+    assert site_choice("personal", losses(100, 0.2)).deploy == "alone"
+    assert site_choice("personal", losses(100, -0.2)).deploy == "personal"
+    assert site_choice("personal", losses(7, 0.2)).deploy == "personal"  # too few rows for any test
+    assert site_choice("alone", losses(100, -0.2)).deploy == "personal"
+
+
+@pytest.mark.parametrize("rows", [8, 20, 200])
+def test_small_validation_sets_do_not_fool_it(rows: int) -> None:
+    """Where both models are equally good, a site changes over in about 5 of 100 draws."""
+    changed = sum(site_choice("personal", losses(rows, 0.0, seed)).deploy == "alone" for seed in range(2000))
+    assert changed / 2000 < 0.065
+
+
+def test_two_options_share_the_error() -> None:
+    """With a third option that is as good, the share of changes does not double."""
+    changed = 0
+    for seed in range(2000):
+        options = losses(50, 0.0, seed)
+        options["global"] = options["personal"] + np.random.default_rng(seed + 9000).normal(0, 0.1, 50)
+        changed += site_choice("personal", options).deploy != "personal"
+    assert changed / 2000 < 0.065
+
+
+def test_most_splits_decide_what_a_site_deploys_and_a_tie_goes_to_the_federations_choice() -> None:
+    assert vote(["alone", "alone", "personal"], "personal") == "alone"
+    assert vote(["alone", "personal"], "personal") == "personal"
+    assert vote(["global", "alone"], "personal") == "alone"
