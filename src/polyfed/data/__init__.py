@@ -28,6 +28,7 @@ from polyfed.data.population import Population
 from polyfed.data.power_law import fedbc_classes
 from polyfed.data.registry import load, sources
 from polyfed.data.sources.cifar import cifar10
+from polyfed.data.sources.debtags import debtags
 from polyfed.data.sources.digits import digits
 from polyfed.data.sources.hugging_face import huggingface
 from polyfed.data.sources.leaf import femnist, shakespeare_leaf
@@ -44,6 +45,7 @@ __all__ = [
     "Population",
     "Split",
     "cifar10",
+    "debtags",
     "digits",
     "emnist",
     "fashion_mnist",
