@@ -42,6 +42,13 @@ def test_maintainers_have_their_packages_as_words_and_tags(tmp_path):
     assert y.sum(axis=0).tolist() == [14, 13, 13]
 
 
+def test_of_large_maintainers_some_packages_are_drawn(tmp_path):
+    federation = data.load("debtags", path=small_file(tmp_path, [400, 40]), max_rows=50)
+    assert [sum(int(federation.split(part).sizes[client]) for part in PARTS) for client in (0, 1)] == [50, 40]
+    with pytest.raises(PolyfedError, match="max_rows must be a whole number of at least 30, found 20"):
+        data.load("debtags", path=tmp_path / "debtags.json", max_rows=20)
+
+
 def test_a_model_reads_a_word_as_one(tmp_path):
     """The mean over rows of the sum over tags of log(1 + exp(z)) - b z, against NumPy."""
     federation = data.load("debtags", path=small_file(tmp_path, [40, 30]))

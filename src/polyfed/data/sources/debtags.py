@@ -30,6 +30,7 @@ def debtags(
     path: PathLike | None = None,
     clients: int | None = None,
     min_rows: int = 30,
+    max_rows: int | None = None,
     words: int | None = None,
     tags: int | None = None,
     workers: int | None = None,
@@ -40,10 +41,11 @@ def debtags(
 ) -> Federation:
     """The words of a package's description, and which tags it has; a client is a maintainer, or a worker of one.
 
-    Without `workers`, the clients are the maintainers with `min_rows` packages or more, or `clients` of them;
-    `validation` and `test` are shares of their rows. With `workers`, the two largest maintainers are dealt out: the
-    first half of the workers has `rows` training rows each of the one, the others of the other. The workers of a
-    maintainer share its held-out rows: at most `validation` and `test` rows. `words` and `tags` keep the most common.
+    Without `workers`, the clients are the maintainers with `min_rows` packages or more, or `clients` of them; of one
+    with more than `max_rows`, so many are drawn. `validation` and `test` are shares of their rows. With `workers`, the
+    two largest maintainers are dealt out: the first half of the workers has `rows` training rows each of the one, the
+    others of the other. The workers of a maintainer share its held-out rows: `validation` of them, and at most `test`.
+    `words` and `tags` keep the most common.
     """
     integer("seed", seed)
     file = published_file("debtags", "debtags.json") if path is None else existing_path("path", path)
@@ -57,8 +59,12 @@ def debtags(
         shares = fractions(*_or(SHARES, validation, test))
         sizes = {name: len(own) for name, own in owned.items()}
         chosen = natural_clients(sizes, clients, min_rows, seed, where=str(file), what="maintainers")
+        if max_rows is not None:
+            most = integer("max_rows", max_rows, integer("min_rows", min_rows, 1))
+            owned = {name: np.sort(stream(seed, "rows", name).permutation(owned[name])[:most]) for name in chosen}
         parts = split_at_random(chosen, [owned[name] for name in chosen], y, *shares, seed)
-        given |= {"clients": clients, "min_rows": min_rows, "validation": shares[0], "test": shares[1]}
+        given |= {"clients": clients, "min_rows": min_rows, "max_rows": max_rows}
+        given |= {"validation": shares[0], "test": shares[1]}
     else:
         if clients is not None:
             raise PolyfedError("debtags: clients and workers exclude each other: give one of them")
