@@ -60,7 +60,7 @@ class TagRun(NamedTuple):
 _rows: RunCache[Row] = RunCache(dict, dict)
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=10)
 def _laid_out(task: TagTask, seed: int) -> tuple[TagRows, np.ndarray]:
     """The rows, and what the constant predictor of each client says: how often its training rows have each tag."""
     federation = data.load("debtags", seed=seed, **dict(task.data))
@@ -69,7 +69,7 @@ def _laid_out(task: TagTask, seed: int) -> tuple[TagRows, np.ndarray]:
     return laid_out(federation), shares
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=10)
 def _local(task: TagTask, seed: int) -> list[LocalModels]:
     return local_models(_laid_out(task, seed)[0].rows, TOLERANCES)
 
