@@ -252,8 +252,8 @@ def draw_fig1(rows: list[Row]) -> Figure:
     data=DEALT + NATURAL,
     differences=DIFFERENCES
     + " Every method has 8 candidates, chosen by recall@5 on the first seed's validation rows; FLIX has 8 for each "
-    "alpha, so that FLIX at its best alpha has had 32. The paper gives FOMAML and Reptile 45, and chooses by loss. FedAvg and the constant predictor are not in the "
-    "paper's figure.",
+    "alpha, so that FLIX at its best alpha has had 32. The paper gives FOMAML and Reptile 45, and chooses by loss. "
+    "FedAvg and the constant predictor are not in the paper's figure.",
     judge=judge_fig1,
     draw=draw_fig1,
     tell=tell_fig1,
