@@ -30,6 +30,7 @@ from polyfed.data.power_law import fedbc_classes
 from polyfed.data.registry import load, sources, table_section
 from polyfed.data.sources.airlines import airlines
 from polyfed.data.sources.cifar import cifar10
+from polyfed.data.sources.debtags import debtags
 from polyfed.data.sources.digits import digits
 from polyfed.data.sources.hugging_face import huggingface
 from polyfed.data.sources.leaf import femnist, shakespeare_leaf
@@ -47,6 +48,7 @@ __all__ = [
     "Split",
     "airlines",
     "cifar10",
+    "debtags",
     "digits",
     "emnist",
     "fashion_mnist",

@@ -13,6 +13,7 @@ from polyfed.data.option_checks import check_options, choice, option_names
 from polyfed.data.population import Population
 from polyfed.data.sources.airlines import airlines
 from polyfed.data.sources.cifar import cifar10
+from polyfed.data.sources.debtags import debtags
 from polyfed.data.sources.digits import digits
 from polyfed.data.sources.hugging_face import huggingface
 from polyfed.data.sources.leaf import femnist, shakespeare_leaf
@@ -40,6 +41,7 @@ def sources() -> dict[str, tuple[str, Callable[..., Federation | Population]]]:
         "cifar10": ("CIFAR-10's photographs, shared out by any partition", cifar10),
         "shakespeare": ("the speaking roles of Shakespeare's plays: predict the next character", shakespeare),
         "shakespeare_leaf": ("LEAF's Shakespeare: the same task from its json files", shakespeare_leaf),
+        "debtags": ("Debian's packages: the words of a description to its tags, by maintainer", debtags),
         "libsvm": ("a LIBSVM file (mushrooms, a6a, w8a, ... or your own), shared out by any partition", libsvm),
         "csv": ("a CSV file with a client column", Federation.from_csv),
         "parquet": ("a Parquet file with a client column", Federation.from_parquet),

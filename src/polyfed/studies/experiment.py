@@ -374,5 +374,3 @@ def _without(metrics: Metrics, name: str, rows: Sequence[Mapping[str, Any]]) -> 
 def adapts_on_test(simulation: Simulation, method: Method) -> bool:
     """Whether what clients deploy was measured after steps on the rows that it is judged by."""
     return simulation.adapt_on_test and (simulation.facts.refines or method.finetune)
-
-

@@ -53,6 +53,8 @@ class Dataset:
     downloads: tuple[Download, ...] = ()
     by_hand: str = ""
     """How to get it, where what is published must be converted first."""
+    maker: str = "LEAF's script makes it"
+    """Who makes it, in short, for a dataset without downloads."""
     files: tuple[str, ...] = ()
     """What must be there, for a dataset without downloads; a folder counts if it is not empty."""
 
@@ -76,7 +78,7 @@ class Dataset:
         if not missing:
             return "there"
         if not self.downloads:
-            return "absent; LEAF's script makes it"
+            return f"absent; {self.maker}"
         have = sum(len(download.results) for download in self.downloads) - len(missing)
         need = sum(d.size for d in self.downloads if any(result in missing for result in d.results)) / 1e6
         return f"{f'{have} files there' if have else 'absent'}; {max(need, 1):.0f} MB to fetch"
@@ -204,6 +206,17 @@ DATASETS: dict[str, Dataset] = {
             "public domain (Gutenberg; LEAF's code BSD-2)",
             by_hand=LEAF.format("LEAF's Shakespeare", "shakespeare", "shakespeare_leaf"),
             files=("shakespeare_leaf/train",),
+        ),
+        Dataset(
+            "debtags",
+            "debtags",
+            "facts of Debian 12's package lists",
+            by_hand=(
+                "debtags is not published as one file: put its words, tags and rows, each [client, word ids, tag ids], "
+                "into {folder}/debtags/debtags.json"
+            ),
+            maker="to be made from Debian's package lists",
+            files=("debtags/debtags.json",),
         ),
         *(
             Dataset(name, "libsvm", LICENCES[name], (Download(f"libsvm/{name}", LIBSVM_HOSTS, size, checksum),))

@@ -26,7 +26,7 @@ def federation_of_rows(
     parts: Mapping[str, Rows],
     *,
     label_names: tuple[str, ...] | None,
-    classes: int,
+    classes: int | None,
     source: dict[str, object],
     columns: dict[str, np.ndarray] | None = None,
 ) -> Federation:

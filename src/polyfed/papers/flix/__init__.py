@@ -5,8 +5,11 @@ claims       their claims, as numbers
 sines        Fig. 4: sines of two kinds
 sine_nets    the nets that fit them
 line_search  gradient descent with a line search
+tags         Fig. 1, 6 and 7: tags of software packages
+tag_runs     their runs, and the candidates
+tag_models   linear models of tags, in the space of the training rows
 """
 
-from polyfed.papers.flix import convex, sines
+from polyfed.papers.flix import convex, sines, tags
 
-__all__ = ["convex", "sines"]
+__all__ = ["convex", "sines", "tags"]

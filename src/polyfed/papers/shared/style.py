@@ -12,6 +12,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.patches import Rectangle
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
 if TYPE_CHECKING:
@@ -162,3 +163,44 @@ def _thinned(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return x, y
     places = np.unique(np.linspace(0, len(x) - 1, POINTS).astype(int))
     return x[places], y[places]
+
+
+@dataclass(frozen=True)
+class HeatMap:
+    """Numbers by row and column, to be drawn as coloured cells; NaN is grey."""
+
+    title: str
+    rows: Sequence[str]
+    columns: Sequence[str]
+    values: np.ndarray
+
+
+def heat_maps(maps: Sequence[HeatMap], *, x_label: str, y_label: str) -> Figure:
+    """Heat maps side by side. Colours are scaled within each row, and a red frame marks the row's minimum."""
+    with matplotlib.rc_context(RC):
+        widths = [0.55 * len(each.columns) + 0.9 for each in maps]
+        height = 0.42 * max(len(each.rows) for each in maps) + 1.2
+        figure = Figure(figsize=(sum(widths), height), layout="constrained")
+        axes = figure.subplots(1, len(maps), squeeze=False, width_ratios=widths)[0]
+        for axis, each in zip(axes, maps, strict=True):
+            _cells(axis, each)
+            axis.set_xlabel(x_label)
+        axes[0].set_ylabel(y_label)
+    return figure
+
+
+def _cells(axis: Axes, each: HeatMap) -> None:
+    low = np.nanmin(each.values, axis=1, keepdims=True)
+    span = np.nanmax(each.values, axis=1, keepdims=True) - low
+    shades = (each.values - low) / np.where(span > 0, span, 1)
+    colours = matplotlib.colormaps["viridis"].with_extremes(bad="#bbbbbb")
+    axis.imshow(np.ma.masked_invalid(shades), cmap=colours, vmin=0, vmax=1, aspect="auto")
+    for (i, j), value in np.ndenumerate(each.values):
+        text = f"{value:.2f}" if np.isfinite(value) else ""
+        axis.text(j, i, text, ha="center", va="center", fontsize=7, color="black" if shades[i, j] > 0.6 else "white")
+    for i, j in enumerate(np.nanargmin(each.values, axis=1)):
+        axis.add_patch(Rectangle((j - 0.46, i - 0.46), 0.92, 0.92, fill=False, edgecolor="red", linewidth=1.6))
+    axis.set_xticks(range(len(each.columns)), each.columns)
+    axis.set_yticks(range(len(each.rows)), each.rows)
+    axis.set_title(each.title)
+    axis.grid(False)

@@ -42,9 +42,10 @@ Progress = Callable[[str, float], None]
 class AdviceStopped(Interrupted):
     """Ctrl-C ended the work; what was done is kept."""
 
-    def __init__(self, done: int, total: int, kept: bool) -> None:
-        more = "; --resume goes on from there" if kept else ""
+    def __init__(self, done: int, total: int, folder: Path | None) -> None:
+        more = "" if folder is None else "; --resume goes on from there"
         Exception.__init__(self, f"stopped after {done} of {total} parts{more}")
+        self.folder = folder or Path()
 
 
 @dataclass(frozen=True)
@@ -204,7 +205,7 @@ def advise(
             started = time.monotonic()
             kept = run_trial(contender, name, problems[name], proper, rounds, lambda share, w=what: say(w, share))
             if kept is None:
-                raise AdviceStopped(len(trials), len(wanted), path is not None)
+                raise AdviceStopped(len(trials), len(wanted), None if folder is None else Path(folder))
             longest[name] = max(longest.get(name, 0.0), time.monotonic() - started)
             if path is not None:
                 kept.write(path)
