@@ -20,8 +20,10 @@ from polyfed import algorithms
 from polyfed.algorithms import REGISTRY
 from polyfed.algorithms.contract import Algorithm, Total, Upload
 from polyfed.cli.progress import terminal_table
+from polyfed.engine.loop import PlannedRun
 from polyfed.engine.participation import sampling
 from polyfed.engine.privacy.accounting import Accountant
+from polyfed.engine.simulate import simulate_all
 from polyfed.engine.simulation import Simulation
 from polyfed.report import comparison_table, write_report
 from polyfed.report.methods import group
@@ -97,7 +99,7 @@ def test_noise_on_the_sum_is_clip_times_noise_wherever_states_and_devices_are() 
     """A client whose rows are all zero is at its optimum: only the noise moves anything."""
     rows = [(np.zeros((4, 900)), np.zeros(4)) for _ in range(5)]
     quiet = pf.Problem(pf.Federation.from_arrays(rows), pf.models.linear(bias=False), "squared")
-    rule = pf.Privacy(clip=0.5, noise=3.0)
+    rule = pf.Privacy(clip=0.5, noise=3.0, study=True)
     found = advanced(quiet, FEDAVG, seed=3, privacy=rule, participation=0.8).global_params
     noise = flat(found) * 4  # the sum of four
     assert noise.size == 900
@@ -107,9 +109,47 @@ def test_noise_on_the_sum_is_clip_times_noise_wherever_states_and_devices_are() 
     for options in stores:
         same = advanced(quiet, FEDAVG, seed=3, privacy=rule, participation=0.8, **options).global_params
         np.testing.assert_array_equal(flat(same), flat(found))
-    seeded = dataclasses.replace(rule, seed=3)
+    seeded = dataclasses.replace(rule, seed=3, study=False)
     other = advanced(quiet, FEDAVG, seed=4, privacy=seeded, participation=0.8).global_params
     np.testing.assert_array_equal(flat(other), flat(found))
+
+
+@pytest.mark.parametrize("store", ["device", "host"])
+def test_noise_of_the_system_is_as_long_and_never_the_same(store: Any) -> None:
+    rows = [(np.zeros((4, 900)), np.zeros(4)) for _ in range(5)]
+    quiet = pf.Problem(pf.Federation.from_arrays(rows), pf.models.linear(bias=False), "squared")
+    rule = pf.Privacy(clip=0.5, noise=3.0)
+    first, second = (advanced(quiet, FEDAVG, 2, privacy=rule, store=store, devices=2) for _ in range(2))
+    for ended in (first, second):  # two rounds of noise on the sum of five
+        assert abs(np.std(flat(ended.global_params)) * 5 / (1.5 * np.sqrt(2)) - 1) < 4 / np.sqrt(2 * 900)
+    apart = np.corrcoef(flat(first.global_params), flat(second.global_params))[0, 1]
+    assert abs(apart) < 4 / np.sqrt(900)
+    assert first.spent is not None
+    assert first.spent["noise_from"] == "the operating system"
+
+
+def test_several_seeds_have_noise_of_their_own(problem) -> None:
+    rule = pf.Privacy(clip=0.1, noise=1.0, delta=0.01)
+    runs = [PlannedRun(problem, FEDAVG, 0), PlannedRun(problem, FEDAVG, 0)]
+    one, two = simulate_all(runs, rounds=2, privacy=rule)
+    assert not np.any(flat(one.global_params) == flat(two.global_params))
+    again = dataclasses.replace(rule, study=True)
+    one, two = simulate_all(runs, rounds=2, privacy=again)
+    np.testing.assert_array_equal(flat(one.global_params), flat(two.global_params))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({}, "the operating system"),
+        ({"study": True}, "the run's seed, for study"),
+        ({"seed": 1}, "privacy.seed, for study"),
+        ({"noise": 0.0}, "nowhere: there is none"),
+    ],
+)
+def test_a_summary_says_where_the_noise_comes_from(options: dict[str, Any], words: str) -> None:
+    rule = pf.Privacy(**{"clip": 1.0, "noise": 1.0, "delta": 0.001, **options})
+    assert Accountant(rule, sampling(1.0, 6)).facts(1)["noise_from"] == words
 
 
 @pytest.mark.parametrize(
@@ -128,7 +168,7 @@ def test_without_a_bound_and_without_noise_a_run_is_the_plain_one(problem, metho
 def test_a_private_run_goes_on_as_if_it_had_not_stopped(problem, tmp_path) -> None:
     options: dict[str, Any] = {
         "participation": pf.Bernoulli(0.5),
-        "privacy": pf.Privacy(clip=0.1, noise=1.0, delta=0.01),
+        "privacy": pf.Privacy(clip=0.1, noise=1.0, delta=0.01, study=True),
         "checkpoint": tmp_path,
     }
     whole = pf.simulate(problem, FEDAVG, rounds=4, **options)
@@ -198,8 +238,9 @@ def test_a_run_tells_the_privacy_that_it_spent(tmp_path) -> None:
     summary = json.loads((tmp_path / "summary.json").read_text())
     assert summary["epsilon"] == summary["privacy"]["epsilon"] == pytest.approx(expected)
     assert summary["privacy"]["neighbours"] == "add or remove one client"
+    assert summary["privacy"]["noise_from"] == "the operating system"
     assert record.history[-1]["epsilon"] == pytest.approx(expected)
-    assert record.config["privacy"] == {"clip": 0.1, "noise": 1.0, "delta": 0.01}
+    assert record.config["privacy"] == {"clip": 0.1, "noise": 1.0, "delta": 0.01, "study": False}
     table = comparison_table([record])
     assert f"{expected:.2f}" in table.rows[0]
     assert any("epsilon" in str(column.header) for column in terminal_table(table, 120).columns)

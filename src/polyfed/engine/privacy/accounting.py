@@ -60,6 +60,7 @@ class Accountant:
             "delta": self.privacy.delta,
             "clip": self.privacy.clip,
             "noise": self.privacy.noise,
+            "noise_from": self.privacy.noise_from,
             "neighbours": self.neighbours,
             "participation": share,
             "sampling": "all" if sampling.full else "independent" if self._by_chance else "fixed size",
