@@ -214,12 +214,60 @@ def test_sampled_rounds_are_counted_by_how_they_are_sampled() -> None:
     assert 0.7 * bound.get_epsilon(1e-5) < by_chance.epsilon(50) < bound.get_epsilon(1e-5)
     exact = dp_accounting.pld.PLDAccountant().compose(dp_accounting.PoissonSampledDpEvent(0.1, gaussian(1.5)), 50)
     assert 0 <= by_chance.epsilon(50) - exact.get_epsilon(1e-5) < 1e-3
-    replace = dp_accounting.rdp.RdpAccountant(neighboring_relation=dp_accounting.NeighboringRelation.REPLACE_ONE)
-    replace.compose(dp_accounting.SampledWithoutReplacementDpEvent(200, 20, gaussian(0.75)), 50)
-    assert fixed.epsilon(50) == pytest.approx(replace.get_epsilon(1e-5), rel=1e-12)
     assert (by_chance.neighbours, fixed.neighbours) == ("add or remove one client", "replace one client")
     all_in = Accountant(rule, sampling(1.0, 200))
     assert by_chance.epsilon(50) < all_in.epsilon(50)
+
+
+FIXED = [(500, 50, 1.0, 200), (200, 20, 1.5, 50), (500, 50, 4.0, 200), (10_000, 100, 1.0, 1000), (100, 10, 0.3, 20)]
+"""Clients, cohort, noise, rounds."""
+
+
+def renyi(clients: int, cohort: int, noise: float, rounds: int, delta: float) -> float:
+    """Wang, Balle, Kasiviswanathan 2019, as dp-accounting has it."""
+    replace = dp_accounting.rdp.RdpAccountant(neighboring_relation=dp_accounting.NeighboringRelation.REPLACE_ONE)
+    event = dp_accounting.SampledWithoutReplacementDpEvent(clients, cohort, dp_accounting.GaussianDpEvent(noise / 2))
+    return float(replace.compose(event, rounds).get_epsilon(delta))
+
+
+@pytest.mark.parametrize(("clients", "cohort", "noise", "rounds"), FIXED)
+def test_cohorts_of_a_fixed_size_spend_less_than_the_renyi_bound_and_no_less_than_an_attack_finds(
+    clients: int, cohort: int, noise: float, rounds: int
+) -> None:
+    """The attack: all others upload -C, and the client C or -C; rounds of either direction, and of both in turn."""
+    spent = Accountant(pf.Privacy(1.0, noise, 1e-5), sampling(cohort, clients)).epsilon(rounds)
+    assert spent < renyi(clients, cohort, noise, rounds, 1e-5)
+    one = dp_accounting.pld.privacy_loss_distribution.from_gaussian_mechanism(
+        noise / 2, sampling_prob=cohort / clients, value_discretization_interval=1e-3
+    )
+    here, there = one._pmf_remove, one._pmf_add
+    halves = here.self_compose(rounds // 2).compose(there.self_compose(rounds - rounds // 2))
+    found = [here.self_compose(rounds), there.self_compose(rounds), halves]
+    most = max(pmf.get_epsilon_for_delta(1e-5) for pmf in found)
+    assert most - 1e-3 * rounds <= spent
+    assert spent < 1.2 * most
+
+
+def test_one_round_of_a_fixed_size_is_exact() -> None:
+    """Two federations of two clients, of whom one takes part: (C, -C) and (-C, -C). Their outcomes, integrated."""
+    x = np.linspace(-30, 30, 600_001)
+    here, there = 0.5 * norm.pdf(x, 1, 1.5) + 0.5 * norm.pdf(x, -1, 1.5), norm.pdf(x, -1, 1.5)
+    accountant = Accountant(pf.Privacy(1.0, 1.5, 1e-3), sampling(1, 2))
+    epsilon = accountant.epsilon(1)
+    deltas = [np.sum(np.maximum(a - np.exp(epsilon) * b, 0)) * (x[1] - x[0]) for a, b in ((here, there), (there, here))]
+    assert max(deltas) == pytest.approx(1e-3, rel=5e-3)
+    assert max(deltas) <= 1e-3 * (1 + 1e-6)
+
+
+def test_a_cohort_of_nearly_all_spends_what_all_do_under_the_same_relation() -> None:
+    nearly = Accountant(pf.Privacy(1.0, 3.0, 1e-6), sampling(9_999, 10_000)).epsilon(10)
+    whole = dp_accounting.get_epsilon_gaussian(1.5 / np.sqrt(10), 1e-6)
+    assert nearly == pytest.approx(whole, rel=2e-3)
+
+
+def test_little_noise_is_counted_too() -> None:
+    spent = Accountant(pf.Privacy(1.0, 0.02, 1e-5), sampling(10, 100)).epsilon(3)
+    assert 1000 < spent < float("inf")
 
 
 # Configs and what people see.
