@@ -45,6 +45,11 @@ def purpose_key(seed: jax.Array | int, purpose: Purpose, round: jax.Array | int 
     return jax.random.fold_in(_key(words), round)
 
 
+def secret_key(words: jax.Array | np.ndarray) -> jax.Array:
+    """A key of two words that nobody else knows."""
+    return _key(jnp.asarray(words))
+
+
 def client_key(shared: jax.Array, client: jax.Array) -> jax.Array:
     """The key of one client: the round's key, xor the client's two words (a counter-based generator takes any key)."""
     return _key(jax.random.key_data(shared) ^ client)

@@ -34,7 +34,7 @@ from polyfed.engine.devices.layout import (
 from polyfed.engine.devices.unequal_steps import LENT_BYTES, best_chunk, client_steps, fixed_cost, typical_steps
 from polyfed.engine.measure import FineTune, Measure, deployed, eval_block
 from polyfed.engine.participation import Sampling
-from polyfed.engine.privacy.mechanism import Privacy
+from polyfed.engine.privacy.mechanism import Moment, Privacy
 from polyfed.engine.robust.singles import Singles
 from polyfed.engine.round import lending as store
 from polyfed.engine.round.chunks import over_clients
@@ -48,7 +48,7 @@ CARRY = Carry(SAME, BY_CLIENT, SAME, SAME, SAME)  # pyright: ignore[reportArgume
 KEPT = 48
 """The compiled programs that a problem keeps: each takes a hundred memory maps or more, of the 65,530 of a process."""
 SHARD = Shard(BY_HOST, SAME, SAME)  # pyright: ignore[reportArgumentType]
-SOME = Data(BY_CLIENT, BY_CLIENT, SAME, SAME, BY_CLIENT, BY_CLIENT)  # pyright: ignore[reportArgumentType]
+SOME = Data(BY_CLIENT, BY_CLIENT, SAME, SAME, BY_CLIENT, BY_CLIENT, SAME)  # pyright: ignore[reportArgumentType]
 """How data lies on the devices: a split of everybody's, and all of some clients."""
 
 
@@ -124,8 +124,9 @@ class Programs:
 
     def advance(self, carry: Carry, first: int, count: int) -> Carry:
         """Run `count` rounds from round `first` on."""
-        arguments = (self.placed_method, carry, self.data, np.int32(first), np.int32(count))
-        specs = (SAME, CARRY, laid_out(self.data), SAME, SAME)
+        data = self.data if self.privacy is None else self.data._replace(secret=self.privacy.fresh())
+        arguments = (self.placed_method, carry, data, np.int32(first), np.int32(count))
+        specs = (SAME, CARRY, laid_out(data), SAME, SAME)
         return self.compiled(("advance", self.round), Stretch(self.round), specs, CARRY, arguments, donate=(1,))(
             *arguments
         )
@@ -256,7 +257,7 @@ class Programs:
         def step(method: Algorithm, server: Server, sums: Sums, moment: Any) -> Any:
             return self.round.update(method, server, jax.tree.map(lambda leaf: leaf[0], sums), moment)
 
-        moment = None if self.privacy is None else (self.data.seed, np.int32(number))
+        moment = None if self.privacy is None else Moment(self.data.seed, np.int32(number), self.privacy.fresh())
         arguments, specs = (self.placed_method, server, sums, moment), (SAME, SAME, BY_CLIENT, SAME)
         return self.compiled(("update", self.round), step, specs, SAME, arguments)(*arguments)
 
@@ -349,7 +350,7 @@ def laid_out(data: Data) -> Data:
     if data.numbers is not None:
         return SOME
     held = None if data.validation is None else SHARD
-    return Data(SHARD, SAME, SAME, BY_CLIENT, held)  # pyright: ignore[reportArgumentType]
+    return Data(SHARD, SAME, SAME, BY_CLIENT, held, None, SAME)  # pyright: ignore[reportArgumentType]
 
 
 def splits_laid_out(data: Data, splits: dict[str, Shard]) -> dict[str, Any]:

@@ -253,6 +253,8 @@ def _shape(simulation: Simulation) -> Hashable:
         return None
     if len(simulation.evaluated) < len(simulation.problem):
         return None
+    if simulation.privacy is not None and simulation.privacy.secret:  # each run draws noise of its own
+        return None
     return tuple(_facts(simulation).values())
 
 
@@ -279,6 +281,8 @@ def _facts(simulation: Simulation) -> dict[str, Hashable]:
 def _refuse_unlike(first: Simulation, other: Simulation) -> None:
     if first.layout.hosts > 1:
         raise PolyfedError(f"runs of a sweep are those of one process, found {first.layout.hosts}")
+    if first.privacy is not None and first.privacy.secret:
+        raise PolyfedError("private runs are a sweep only for study (privacy.study); simulate_all runs them one by one")
     if first.singles is not None or other.singles is not None:
         raise PolyfedError("runs whose server sees single uploads are no sweep; simulate_all runs them one by one")
     expected = _facts(first)

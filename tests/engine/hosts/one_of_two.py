@@ -19,7 +19,7 @@ from polyfed.engine.sweep import Sweep
 CASES: dict[str, tuple[Any, dict[str, Any]]] = {
     "fedavg": (
         pf.algorithms.FedAvg(local_steps=2, batch=4, weighting="uniform"),
-        {"participation": 3, "privacy": pf.Privacy(clip=0.1, noise=0.5, delta=0.01)},
+        {"participation": 3, "privacy": pf.Privacy(clip=0.1, noise=0.5, delta=0.01, study=True)},
     ),
     "apfl": (
         pf.algorithms.APFL(local_steps=2, batch=4),

@@ -20,8 +20,10 @@ from polyfed import algorithms
 from polyfed.algorithms import REGISTRY
 from polyfed.algorithms.contract import Algorithm, Total, Upload
 from polyfed.cli.progress import terminal_table
+from polyfed.engine.loop import PlannedRun
 from polyfed.engine.participation import sampling
 from polyfed.engine.privacy.accounting import Accountant
+from polyfed.engine.simulate import simulate_all
 from polyfed.engine.simulation import Simulation
 from polyfed.report import comparison_table, write_report
 from polyfed.report.methods import group
@@ -97,7 +99,7 @@ def test_noise_on_the_sum_is_clip_times_noise_wherever_states_and_devices_are() 
     """A client whose rows are all zero is at its optimum: only the noise moves anything."""
     rows = [(np.zeros((4, 900)), np.zeros(4)) for _ in range(5)]
     quiet = pf.Problem(pf.Federation.from_arrays(rows), pf.models.linear(bias=False), "squared")
-    rule = pf.Privacy(clip=0.5, noise=3.0)
+    rule = pf.Privacy(clip=0.5, noise=3.0, study=True)
     found = advanced(quiet, FEDAVG, seed=3, privacy=rule, participation=0.8).global_params
     noise = flat(found) * 4  # the sum of four
     assert noise.size == 900
@@ -107,9 +109,47 @@ def test_noise_on_the_sum_is_clip_times_noise_wherever_states_and_devices_are() 
     for options in stores:
         same = advanced(quiet, FEDAVG, seed=3, privacy=rule, participation=0.8, **options).global_params
         np.testing.assert_array_equal(flat(same), flat(found))
-    seeded = dataclasses.replace(rule, seed=3)
+    seeded = dataclasses.replace(rule, seed=3, study=False)
     other = advanced(quiet, FEDAVG, seed=4, privacy=seeded, participation=0.8).global_params
     np.testing.assert_array_equal(flat(other), flat(found))
+
+
+@pytest.mark.parametrize("store", ["device", "host"])
+def test_noise_of_the_system_is_as_long_and_never_the_same(store: Any) -> None:
+    rows = [(np.zeros((4, 900)), np.zeros(4)) for _ in range(5)]
+    quiet = pf.Problem(pf.Federation.from_arrays(rows), pf.models.linear(bias=False), "squared")
+    rule = pf.Privacy(clip=0.5, noise=3.0)
+    first, second = (advanced(quiet, FEDAVG, 2, privacy=rule, store=store, devices=2) for _ in range(2))
+    for ended in (first, second):  # two rounds of noise on the sum of five
+        assert abs(np.std(flat(ended.global_params)) * 5 / (1.5 * np.sqrt(2)) - 1) < 4 / np.sqrt(2 * 900)
+    apart = np.corrcoef(flat(first.global_params), flat(second.global_params))[0, 1]
+    assert abs(apart) < 4 / np.sqrt(900)
+    assert first.spent is not None
+    assert first.spent["noise_from"] == "the operating system"
+
+
+def test_several_seeds_have_noise_of_their_own(problem) -> None:
+    rule = pf.Privacy(clip=0.1, noise=1.0, delta=0.01)
+    runs = [PlannedRun(problem, FEDAVG, 0), PlannedRun(problem, FEDAVG, 0)]
+    one, two = simulate_all(runs, rounds=2, privacy=rule)
+    assert not np.any(flat(one.global_params) == flat(two.global_params))
+    again = dataclasses.replace(rule, study=True)
+    one, two = simulate_all(runs, rounds=2, privacy=again)
+    np.testing.assert_array_equal(flat(one.global_params), flat(two.global_params))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({}, "the operating system"),
+        ({"study": True}, "the run's seed, for study"),
+        ({"seed": 1}, "privacy.seed, for study"),
+        ({"noise": 0.0}, "nowhere: there is none"),
+    ],
+)
+def test_a_summary_says_where_the_noise_comes_from(options: dict[str, Any], words: str) -> None:
+    rule = pf.Privacy(**{"clip": 1.0, "noise": 1.0, "delta": 0.001, **options})
+    assert Accountant(rule, sampling(1.0, 6)).facts(1)["noise_from"] == words
 
 
 @pytest.mark.parametrize(
@@ -128,7 +168,7 @@ def test_without_a_bound_and_without_noise_a_run_is_the_plain_one(problem, metho
 def test_a_private_run_goes_on_as_if_it_had_not_stopped(problem, tmp_path) -> None:
     options: dict[str, Any] = {
         "participation": pf.Bernoulli(0.5),
-        "privacy": pf.Privacy(clip=0.1, noise=1.0, delta=0.01),
+        "privacy": pf.Privacy(clip=0.1, noise=1.0, delta=0.01, study=True),
         "checkpoint": tmp_path,
     }
     whole = pf.simulate(problem, FEDAVG, rounds=4, **options)
@@ -174,12 +214,60 @@ def test_sampled_rounds_are_counted_by_how_they_are_sampled() -> None:
     assert 0.7 * bound.get_epsilon(1e-5) < by_chance.epsilon(50) < bound.get_epsilon(1e-5)
     exact = dp_accounting.pld.PLDAccountant().compose(dp_accounting.PoissonSampledDpEvent(0.1, gaussian(1.5)), 50)
     assert 0 <= by_chance.epsilon(50) - exact.get_epsilon(1e-5) < 1e-3
-    replace = dp_accounting.rdp.RdpAccountant(neighboring_relation=dp_accounting.NeighboringRelation.REPLACE_ONE)
-    replace.compose(dp_accounting.SampledWithoutReplacementDpEvent(200, 20, gaussian(0.75)), 50)
-    assert fixed.epsilon(50) == pytest.approx(replace.get_epsilon(1e-5), rel=1e-12)
     assert (by_chance.neighbours, fixed.neighbours) == ("add or remove one client", "replace one client")
     all_in = Accountant(rule, sampling(1.0, 200))
     assert by_chance.epsilon(50) < all_in.epsilon(50)
+
+
+FIXED = [(500, 50, 1.0, 200), (200, 20, 1.5, 50), (500, 50, 4.0, 200), (10_000, 100, 1.0, 1000), (100, 10, 0.3, 20)]
+"""Clients, cohort, noise, rounds."""
+
+
+def renyi(clients: int, cohort: int, noise: float, rounds: int, delta: float) -> float:
+    """Wang, Balle, Kasiviswanathan 2019, as dp-accounting has it."""
+    replace = dp_accounting.rdp.RdpAccountant(neighboring_relation=dp_accounting.NeighboringRelation.REPLACE_ONE)
+    event = dp_accounting.SampledWithoutReplacementDpEvent(clients, cohort, dp_accounting.GaussianDpEvent(noise / 2))
+    return float(replace.compose(event, rounds).get_epsilon(delta))
+
+
+@pytest.mark.parametrize(("clients", "cohort", "noise", "rounds"), FIXED)
+def test_cohorts_of_a_fixed_size_spend_less_than_the_renyi_bound_and_no_less_than_an_attack_finds(
+    clients: int, cohort: int, noise: float, rounds: int
+) -> None:
+    """The attack: all others upload -C, and the client C or -C; rounds of either direction, and of both in turn."""
+    spent = Accountant(pf.Privacy(1.0, noise, 1e-5), sampling(cohort, clients)).epsilon(rounds)
+    assert spent < renyi(clients, cohort, noise, rounds, 1e-5)
+    one = dp_accounting.pld.privacy_loss_distribution.from_gaussian_mechanism(
+        noise / 2, sampling_prob=cohort / clients, value_discretization_interval=1e-3
+    )
+    here, there = one._pmf_remove, one._pmf_add
+    halves = here.self_compose(rounds // 2).compose(there.self_compose(rounds - rounds // 2))
+    found = [here.self_compose(rounds), there.self_compose(rounds), halves]
+    most = max(pmf.get_epsilon_for_delta(1e-5) for pmf in found)
+    assert most - 1e-3 * rounds <= spent
+    assert spent < 1.2 * most
+
+
+def test_one_round_of_a_fixed_size_is_exact() -> None:
+    """Two federations of two clients, of whom one takes part: (C, -C) and (-C, -C). Their outcomes, integrated."""
+    x = np.linspace(-30, 30, 600_001)
+    here, there = 0.5 * norm.pdf(x, 1, 1.5) + 0.5 * norm.pdf(x, -1, 1.5), norm.pdf(x, -1, 1.5)
+    accountant = Accountant(pf.Privacy(1.0, 1.5, 1e-3), sampling(1, 2))
+    epsilon = accountant.epsilon(1)
+    deltas = [np.sum(np.maximum(a - np.exp(epsilon) * b, 0)) * (x[1] - x[0]) for a, b in ((here, there), (there, here))]
+    assert max(deltas) == pytest.approx(1e-3, rel=5e-3)
+    assert max(deltas) <= 1e-3 * (1 + 1e-6)
+
+
+def test_a_cohort_of_nearly_all_spends_what_all_do_under_the_same_relation() -> None:
+    nearly = Accountant(pf.Privacy(1.0, 3.0, 1e-6), sampling(9_999, 10_000)).epsilon(10)
+    whole = dp_accounting.get_epsilon_gaussian(1.5 / np.sqrt(10), 1e-6)
+    assert nearly == pytest.approx(whole, rel=2e-3)
+
+
+def test_little_noise_is_counted_too() -> None:
+    spent = Accountant(pf.Privacy(1.0, 0.02, 1e-5), sampling(10, 100)).epsilon(3)
+    assert 1000 < spent < float("inf")
 
 
 # Configs and what people see.
@@ -198,8 +286,9 @@ def test_a_run_tells_the_privacy_that_it_spent(tmp_path) -> None:
     summary = json.loads((tmp_path / "summary.json").read_text())
     assert summary["epsilon"] == summary["privacy"]["epsilon"] == pytest.approx(expected)
     assert summary["privacy"]["neighbours"] == "add or remove one client"
+    assert summary["privacy"]["noise_from"] == "the operating system"
     assert record.history[-1]["epsilon"] == pytest.approx(expected)
-    assert record.config["privacy"] == {"clip": 0.1, "noise": 1.0, "delta": 0.01}
+    assert record.config["privacy"] == {"clip": 0.1, "noise": 1.0, "delta": 0.01, "study": False}
     table = comparison_table([record])
     assert f"{expected:.2f}" in table.rows[0]
     assert any("epsilon" in str(column.header) for column in terminal_table(table, 120).columns)

@@ -10,7 +10,7 @@ import dataclasses
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,13 +21,23 @@ from polyfed.algorithms.contract import Algorithm, Total, Upload
 from polyfed.algorithms.shared.bonds import BondedMethod
 from polyfed.algorithms.shared.local_work import Weighted
 from polyfed.compress import Sealed
-from polyfed.core import trees
+from polyfed.core import randomness, trees
 from polyfed.core.errors import PolyfedError, suggestion
+from polyfed.core.randomness import Purpose
 from polyfed.core.trees import Scalar, Tree
+from polyfed.engine import hosts
 from polyfed.problem.problem import NotMeasured
 
 if TYPE_CHECKING:
     from polyfed.problem.problem import Problem
+
+
+class Moment(NamedTuple):
+    """What a round's noise is drawn by: the run's seed and the round's number, or secret words and the number."""
+
+    seed: jax.Array
+    number: Any
+    secret: jax.Array | np.ndarray | None
 
 
 @dataclass(frozen=True)
@@ -41,7 +51,9 @@ class Privacy:
     delta: float = 1e-5
     """delta at which the privacy spent, epsilon, is told; well below 1 / clients"""
     seed: int | None = None
-    """of the noise; by default the run's seed in a simulation, and in a deployment the system's random numbers"""
+    """of the noise, for study: whoever knows it can take the noise off; by default the system's random numbers"""
+    study: bool = False
+    """for study, in a simulation: noise by the run's seed, which is in its folder, so that it can be repeated"""
 
     def check(self) -> None:
         """Refuse numbers that make no sense, with a sentence that names them."""
@@ -59,6 +71,39 @@ class Privacy:
         seed = self.seed
         if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**32):
             raise PolyfedError(f"privacy.seed must be a whole number from 0 to 2^32 - 1, found {seed!r}")
+
+        if not isinstance(self.study, bool):
+            raise PolyfedError(f"privacy.study must be true or false, found {self.study!r}")
+
+    @property
+    def secret(self) -> bool:
+        """Whether nobody can draw the noise again."""
+        return self.seed is None and not self.study
+
+    @property
+    def noise_from(self) -> str:
+        """Where the noise of a simulation comes from, in words."""
+        if self.noise == 0:
+            return "nowhere: there is none"
+        if self.secret:
+            return "the operating system"
+        return "the run's seed, for study" if self.seed is None else "privacy.seed, for study"
+
+    def fresh(self) -> np.ndarray | None:
+        """64 bits of the operating system for the noise of the next rounds, kept nowhere; None where it is for study.
+
+        Several processes use those of the first.
+        """
+        if not self.secret or self.noise == 0:
+            return None
+        return hosts.sent(np.frombuffer(os.urandom(8), np.uint32))
+
+    def key(self, moment: Moment) -> jax.Array:
+        """The key of a round's noise."""
+        seed, number, secret = moment
+        if secret is not None:
+            return jax.random.fold_in(randomness.secret_key(secret), number)
+        return randomness.purpose_key(seed if self.seed is None else self.seed, Purpose.NOISE, number)
 
     def clipped(self, method: Algorithm, upload: Upload) -> Upload:
         """The upload, at most `clip` long, with the weight one.

@@ -11,6 +11,7 @@ from jax import lax
 
 from polyfed.algorithms.contract import Algorithm, Server, State
 from polyfed.engine.devices.layout import AXIS, DEVICES
+from polyfed.engine.privacy.mechanism import Moment
 from polyfed.engine.round import lending
 from polyfed.engine.round.chunks import keep
 from polyfed.engine.round.order import in_order
@@ -103,7 +104,7 @@ class RoundOnDevices:
             server, uploads, steps, norms = step
             slots = worked.slots._replace(emphasis=jnp.zeros_like(worked.slots.emphasis))
             return Updated(server, worked.states, slots, uploads, steps, worked.sums.emphasis, nobody, norms)
-        moment = (self.data.seed, self.number)
+        moment = Moment(self.data.seed, self.number, self.data.secret)
         server, uploads, steps, emphasis = self.round.update(self.method, self.carry.server, worked.sums, moment)
         return Updated(server, worked.states, worked.slots, uploads, steps, emphasis, nobody)
 

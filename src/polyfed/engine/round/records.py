@@ -58,6 +58,8 @@ class Data(NamedTuple):
     numbers: jax.Array | None = None
     """Where these are the rows of some clients, another few on every device: their places in the federation. Elsewhere
     a client then goes by its place in this list."""
+    secret: jax.Array | np.ndarray | None = None
+    """Words for the noise of the next rounds, where nobody is to draw it again."""
 
     def number(self, client: jax.Array) -> jax.Array:
         """A client's place in the federation."""

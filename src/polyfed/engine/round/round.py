@@ -21,7 +21,7 @@ from polyfed.core.randomness import Purpose
 from polyfed.core.trees import Tree
 from polyfed.engine.devices.layout import AXIS, HOSTS, Layout
 from polyfed.engine.participation import Sampling
-from polyfed.engine.privacy.mechanism import Privacy
+from polyfed.engine.privacy.mechanism import Moment, Privacy
 from polyfed.engine.round.chunks import Chunk, add_up, keep, of_each, over_clients, select
 from polyfed.engine.round.records import Contribution, Data, Longest, Shard, Slots, Sums, contribution
 from polyfed.problem.objective import Examples, Objective
@@ -179,19 +179,17 @@ class Round:
         return upload if self.privacy is None else self.privacy.clipped(method, upload), state
 
     def update(
-        self, method: Algorithm, server: Server, sums: Sums, moment: tuple[jax.Array, jax.Array] | None
+        self, method: Algorithm, server: Server, sums: Sums, moment: Moment | None
     ) -> tuple[Server, jax.Array, jax.Array, jax.Array]:
         """The server after the round, the uploads in it, the most steps of any client, and the sum of emphases.
 
-        `moment`: the run's seed and the round's number, for what is drawn here.
+        `moment`: for what is drawn here.
         """
         whole, steps, emphasis = self._everywhere(sums)
         if self.privacy is None:
             return trees.where(whole.count > 0, method.update(server, whole), server), whole.count, steps, emphasis
         assert moment is not None
-        seed = moment[0] if self.privacy.seed is None else self.privacy.seed
-        key = randomness.purpose_key(seed, Purpose.NOISE, moment[1])
-        released = self.privacy.released(whole, self.sampling.expected, key)
+        released = self.privacy.released(whole, self.sampling.expected, self.privacy.key(moment))
         return method.update(server, released), whole.count, steps, emphasis
 
     def update_singly(
