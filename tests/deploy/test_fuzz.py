@@ -278,7 +278,7 @@ def test_a_site_answers_or_refuses_whatever_arrives(recorded) -> None:
 
 @pytest.mark.full
 def test_a_site_answers_or_refuses_20_000_messages(all_recorded) -> None:
-    logging.getLogger("polyfed").setLevel(logging.CRITICAL)
+    logging.getLogger("polyfed").setLevel(logging.ERROR)
     assert ask(all_recorded[1], 20_000, seed=3) > 10_000
 
 

@@ -33,6 +33,7 @@ def test_a_project_has_what_each_party_needs_and_secrets_only_where_they_belong(
         "south/south.key",
     }
     assert all((project / path).stat().st_mode & 0o077 == 0 for path in secrets)
+    assert all((project / name).stat().st_mode & 0o077 == 0 for name in ("server", "north", "south"))
     site = site_settings(project / "north").site()
     assert site.name == "north"
     assert site.federation.clients == ("north",)

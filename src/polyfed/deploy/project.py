@@ -115,6 +115,8 @@ def make_project(folder: Path, sites: Sequence[str], host: str, port: int = PORT
         )
         if example:
             _write_example(folder / site / "data.csv", place)
+    for place in (server, *(folder / site for site in sites)):
+        place.chmod(0o700)  # states and models come to lie here beside the keys
     text = README.format(count=len(sites), hosts=", ".join(hosts))
     (folder / "README.md").write_text(text)
 

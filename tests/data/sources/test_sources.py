@@ -203,8 +203,8 @@ def test_wrong_names_and_options_are_refused(name, options, message):
 def test_every_source_has_a_description_and_importing_them_is_light():
     assert list(data.sources()) == [
         "synthetic", "quadratics", "sines", "airlines", "digits", "mnist", "mnist_by_writer", "fashion_mnist", "emnist",
-        "femnist", "cifar10", "shakespeare", "shakespeare_leaf", "debtags", "libsvm", "csv", "parquet", "folder", "npz", "npy",
-        "huggingface", "federation",
+        "femnist", "cifar10", "shakespeare", "shakespeare_leaf", "debtags", "libsvm", "csv", "parquet", "folder", "npz",
+        "npy", "huggingface", "federation",
     ]  # fmt: skip
     assert all(text and "\n" not in text for text, _ in data.sources().values())
     modules = ("pandas", "sklearn", "pyarrow", "matplotlib")

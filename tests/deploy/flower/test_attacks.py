@@ -113,6 +113,15 @@ def test_a_certificate_of_another_authority_is_refused(guarded, tmp_path) -> Non
     )
 
 
+def test_a_site_does_not_speak_to_a_server_of_another_authority(guarded, tmp_path) -> None:
+    """Someone answers in the server's place, under its name, with a certificate of an authority that they made."""
+    make_certificates(tmp_path, ["127.0.0.1"])
+    folder = guarded.folder / "north"
+    context = site_context(tmp_path / "ca.pem", folder / "north.pem", read_private_key(folder / "north.key"))
+    with httpx.Client(verify=context) as client, pytest.raises(httpx.ConnectError, match="CERTIFICATE_VERIFY_FAILED"):
+        client.post(f"https://{guarded.link.address}/v1/fleet/activate-node")
+
+
 def test_the_servers_certificate_does_not_serve_a_site(guarded) -> None:
     """Who steals the server's key cannot speak as a site with it."""
     context = ssl.create_default_context(cafile=guarded.server / "certificates" / "ca.pem")

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import isfinite
 from pathlib import Path
 
 import jax
+import numpy as np
 from flwr.app import ConfigRecord, ConfigRecordValues, RecordDict
 
 from polyfed.core.errors import PolyfedError
@@ -115,9 +118,11 @@ class Site:
         """The problem of this site alone, in the labels of the whole federation."""
         if request.kind is None:
             raise Refused("the request says nothing of the federation's labels")
-        own, section = fitted(self.federation, DataKind.from_json(request.kind), request.loss), request.problem
-        about = (section.get("l2", 0.0), section.get("class_weight"))
-        return Problem(own, architecture(section), request.loss, *about)
+        section = request.problem
+        with _refusing("what is asked for does not go with this site's rows"):
+            own = fitted(self.federation, DataKind.from_json(request.kind), request.loss)
+            about = (section.get("l2", 0.0), section.get("class_weight"))
+            return Problem(own, architecture(section), request.loss, *about)
 
     def _round(self, values: PlainValues, arrays: dict[str, wire.Arrays]) -> RecordDict:
         terms, number = self._terms(values), whole_number(values, "round")
@@ -132,7 +137,7 @@ class Site:
         if self._last is not None and self._last[0] == question:
             return self._last[1]
         work = self._working(terms)
-        broadcast = wire.as_tree(_record(arrays, "broadcast"), work.broadcast, "broadcast")
+        broadcast = _sent(arrays, "broadcast", work.broadcast)
         file = StateFile(self.folder / "state", terms.run, work.start, work.pending)
         saved = self._settled(work, file, values, arrays, broadcast)
         done = work.local(broadcast, saved.state, number)
@@ -162,7 +167,7 @@ class Site:
         work = self._working(terms)
         file = StateFile(self.folder / "state", terms.run, work.start, work.pending)
         saved = self._settled(work, file, values, arrays, None)
-        server = wire.as_tree(_record(arrays, "server"), work.server, "server")
+        server = _sent(arrays, "server", work.server)
         model = work.personal(server, saved.state)
         metrics = work.metrics(server, saved.state) if self.measure or self.allow.metrics else {}
         place = self.folder / "models" / checked_name(terms.run, "the run")
@@ -189,7 +194,8 @@ class Site:
     def _working(self, terms: Terms) -> LocalWork:
         """The programs for these terms; those of the run before are dropped."""
         if terms.fingerprint not in self._work:
-            self._work = {terms.fingerprint: LocalWork(self.federation, terms)}
+            with _refusing("the terms do not go with this site's rows"):
+                self._work = {terms.fingerprint: LocalWork(self.federation, terms)}
         return self._work[terms.fingerprint]
 
     def _settled(
@@ -210,8 +216,8 @@ class Site:
         if saved.sent != NEVER and saved.sent == counted:
             state = saved.pending
             if work.method.absorb is not None:
-                if "absorb" in arrays:
-                    broadcast = wire.as_tree(arrays["absorb"], work.broadcast, "absorb")
+                if "absorb" in arrays or broadcast is None:
+                    broadcast = _sent(arrays, "absorb", work.broadcast)
                 state = work.absorbed(broadcast, state, counted)
             saved = saved.settled(state)
             file.keep_before()
@@ -225,10 +231,25 @@ class Site:
         return saved
 
 
-def _record(arrays: dict[str, wire.Arrays], name: str) -> wire.Arrays:
+@contextmanager
+def _refusing(what: str) -> Iterator[None]:
+    """Within it, a model that cannot be built is a refusal: its parts are each of their type, but not of one piece."""
+    try:
+        yield
+    except (Refused, PolyfedError):
+        raise
+    except Exception as error:
+        raise Refused(f"{what} ({type(error).__name__})") from None
+
+
+def _sent(arrays: dict[str, wire.Arrays], name: str, like: Tree) -> Tree:
+    """What the server sent under this name, if it is like this and finite."""
     if name not in arrays:
         raise Refused(f"the message lacks {name}")
-    return arrays[name]
+    tree = wire.as_tree(arrays[name], like, name)
+    if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(tree)):
+        raise Refused(f"{name} is not finite")
+    return tree
 
 
 def _finite(metrics: dict[str, dict[str, dict[str, float]]]) -> object:
