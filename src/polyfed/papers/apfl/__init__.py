@@ -3,9 +3,10 @@
 methods  the methods that are compared, and what the experiments share
 linear   Fig. 1 to 4: linear models
 writers  Fig. 5: handwriting by writer
+joining  Fig. 6: clients that join after training
 tables   Tables 1 and 2: networks
 """
 
-from polyfed.papers.apfl import linear, tables, writers
+from polyfed.papers.apfl import joining, linear, tables, writers
 
-__all__ = ["linear", "tables", "writers"]
+__all__ = ["joining", "linear", "tables", "writers"]

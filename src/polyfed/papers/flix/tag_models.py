@@ -91,13 +91,13 @@ def laid_out(federation: Federation) -> TagRows:
     for client in range(clients):
         mine, targets = federation.train.of(client)
         y[client, : len(mine)], weight[client, : len(mine)] = targets, 1 / len(mine)
-        words.append(sparse.csr_array(np.pad(_ones(mine), ((0, longest - len(mine)), (0, 0)))))
+        words.append(_occurring(mine, longest))
     train = sparse.csr_array(sparse.vstack(words))
     own = np.stack([(mine @ mine.T).toarray() for mine in words])
     splits = {}
     for part in ("validation", "test"):
         held = [federation.split(part).of(client) for client in range(clients)]
-        rows = [sparse.csr_array(_ones(x)) for x, _ in held]
+        rows = [_occurring(x, len(x)) for x, _ in held]
         splits[part] = [
             HeldOut(x, (x @ mine.T).toarray(), np.asarray(labels))
             for x, mine, (_, labels) in zip(rows, words, held, strict=True)
@@ -106,8 +106,12 @@ def laid_out(federation: Federation) -> TagRows:
     return TagRows(Rows(*map(jnp.asarray, (gram, own, y, weight))), train, splits)
 
 
-def _ones(x: np.ndarray) -> np.ndarray:
-    return (x > 0).astype(np.float32)
+def _occurring(x: np.ndarray, rows: int) -> sparse.csr_array:
+    """Ones where a word occurs, and rows without words up to so many."""
+    there = sparse.csr_array(x)
+    there.data = np.ones(len(there.data), np.float32)
+    there.resize((rows, x.shape[1]))
+    return there
 
 
 def residual(z: jax.Array, rows: Rows) -> jax.Array:

@@ -60,12 +60,13 @@ def _effort(quick: bool) -> int:
     return 2 if quick else SEEDS
 
 
-def _flix_rows(task: TagTask, alpha: float, tolerance: float, seeds: int, progress: ExperimentProgress) -> list[Row]:
-    """The first seed with every stepsize, the others with the one that it chose."""
-    candidates = flix_candidates(alpha, tolerance)
-    rows = run_all(task, 0, "FLIX", candidates, progress)
-    best = chosen(rows, candidates)
-    return rows + [row for seed in range(1, seeds) for row in run_all(task, seed, "FLIX", [best], progress)]
+def _flix_rows(task: TagTask, tolerance: float, seeds: int, progress: ExperimentProgress) -> list[Row]:
+    """The first seed with every stepsize of every alpha, the others with those that it chose."""
+    grids = [flix_candidates(alpha, tolerance) for alpha in ALPHAS]
+    rows = run_all(task, 0, "FLIX", [each for grid in grids for each in grid], progress)
+    size = len(STEPSIZES)
+    best = [chosen(rows[place * size : (place + 1) * size], grid) for place, grid in enumerate(grids)]
+    return rows + [row for seed in range(1, seeds) for row in run_all(task, seed, "FLIX", best, progress)]
 
 
 def _rival_rows(task: TagTask, method: str, seeds: int, progress: ExperimentProgress) -> list[Row]:
@@ -79,8 +80,7 @@ def _task_rows(task: TagTask, seeds: int, progress: ExperimentProgress) -> list[
     rows = [row for seed in range(seeds) for row in tolerance_rows(task, seed, progress)]
     rows += [row for seed in range(seeds) for row in run_all(task, seed, CONSTANT, [options()], progress)]
     tolerance = best_tolerance(task, progress)
-    for alpha in ALPHAS:
-        rows += _flix_rows(task, alpha, tolerance, seeds, progress)
+    rows += _flix_rows(task, tolerance, seeds, progress)
     for method in RIVALS:
         rows += _rival_rows(task, method, seeds, progress)
     return rows
@@ -332,12 +332,8 @@ def _grid(place: str, quick: bool, progress: ExperimentProgress) -> Measured:
     start()
     task = tasks(quick)[place]
     tolerance = best_tolerance(task, progress)
-    rows = [
-        row
-        for seed in range(_effort(quick))
-        for alpha in ALPHAS
-        for row in run_all(task, seed, "FLIX", flix_candidates(alpha, tolerance), progress)
-    ]
+    grid = [each for alpha in ALPHAS for each in flix_candidates(alpha, tolerance)]
+    rows = [row for seed in range(_effort(quick)) for row in run_all(task, seed, "FLIX", grid, progress)]
     return Measured(rows, _settings({place: task}, quick, progress))
 
 
