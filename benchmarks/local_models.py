@@ -1,7 +1,7 @@
 """What a bank of local models of the FEMNIST CNN takes: seconds, memory and disk, and those of the runs that read it.
 
     python benchmarks/local_models.py --clients 3400 --rows 20 --epochs 1    generated clients, rows on demand
-    python benchmarks/local_models.py --mnist DATA --epochs 100              MNIST's 539 writers, from this data folder
+    python benchmarks/local_models.py --writers --epochs 100                 MNIST's 539 writers, from the data folder
 
 Each line is a JSON object; `peak_memory_gib` is the most that the process has held up to then.
 """
@@ -49,13 +49,10 @@ def main() -> None:
     parser.add_argument("--tolerance", type=float)
     parser.add_argument("--cohort", type=int, default=10)
     parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--mnist", type=Path)
+    parser.add_argument("--writers", action="store_true")
     parser.add_argument("--folder", type=Path, help="where banks and states go; by default a temporary folder")
     given = parser.parse_args()
-    if given.mnist is None:
-        data: Any = generated(given.clients, given.rows)
-    else:
-        data = pf.data.load("mnist", path=str(given.mnist), partition="writer")
+    data: Any = pf.data.load("mnist_by_writer") if given.writers else generated(given.clients, given.rows)
     problem = pf.Problem(data, pf.models.femnist_cnn(), "softmax")
     with TemporaryDirectory(dir=given.folder) as place:
         begun = time.perf_counter()

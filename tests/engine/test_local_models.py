@@ -23,7 +23,7 @@ from polyfed.engine.simulation import Simulation
 from polyfed.studies.config import make_config
 from polyfed.studies.experiment import Options, compare
 from polyfed.studies.tuning.search import tune
-from tests.conftest import unequal_clients
+from tests.conftest import few, unequal_clients
 
 A = pf.algorithms
 L2 = 0.01
@@ -116,8 +116,10 @@ def test_a_rule_that_never_says_stop_changes_no_bit_of_the_batches(problem, tmp_
     np.testing.assert_allclose(ruled.params["w"], plain.params["w"], rtol=1e-13, atol=1e-14)
 
 
-@pytest.mark.parametrize("name", METHODS)
-@pytest.mark.parametrize("store", ["device", "disk"])
+@pytest.mark.parametrize(
+    ("name", "store"),
+    few([(name, store) for name in METHODS for store in ("device", "disk")], ("flix", "device"), ("scafflix", "disk")),
+)
 def test_a_run_with_the_bank_is_the_run_without(problem, tmp_path: Path, name: str, store: Any) -> None:
     """Of the bank's own seed; stopped in between, with a checkpoint that does not hold the models again."""
     options: dict[str, Any] = {"rounds": 4, "eval_every": 2, "participation": 3, "dtype": "float64", "store": store}
@@ -198,6 +200,7 @@ CONFIG: dict[str, Any] = {
 }
 
 
+@pytest.mark.full
 def test_a_config_shares_one_bank_among_methods_seeds_alone_and_candidates(tmp_path: Path, makings: list[Path]) -> None:
     run = CONFIG["run"] | {"local_models": "banks"}
     space = {"flix": {"alpha": [0.2, 0.7]}, "scafflix": {"alpha": [0.2, 0.7]}}

@@ -72,7 +72,7 @@ class LocalModelBank:
                     file.get_tensor(name) for name in ("grad_norm", "start_norm", "epochs", "seconds")
                 )
             with path.open("rb") as file:
-                self._map = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+                self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         except (OSError, KeyError, ValueError, SafetensorError) as error:
             raise PolyfedError(f"{folder}: this bank of local models cannot be read: {error}") from None
         self.clients: list[str] = about["clients"]
@@ -128,7 +128,7 @@ class LocalModelBank:
         """Refuse to serve another problem, training or start, naming the first thing that differs."""
         given = self.identity["init"] if init is None else init
         expected = bank_identity(problem, training, given, self.identity["seed"], dtype)
-        refuse_other_bank(self.folder, self.identity, expected | ({"init": given} if init is None else {}))
+        refuse_other_bank(self.folder, self.identity, expected)
 
     def filled_in(self, method: MixtureMethod) -> MixtureMethod:
         """The method with the settings of this bank, where it has none of its own."""

@@ -31,8 +31,8 @@ from polyfed.engine.states.shared_parts import SharedParts
 Store = Literal["auto", "device", "host", "disk"]
 STORES = ("auto", "device", "host", "disk")
 Reads = Literal["none", "training", "all"]
-WAVE_BYTES = 256 << 20
-"""The most that the states of one wave may take on a device, unless a chunk takes more."""
+WAVE_BYTES, CPU_WAVE_BYTES = 256 << 20, 64 << 20
+"""The most that the states of one wave may take on a device, unless a chunk takes more; some seven copies are alive."""
 UNEVEN = 1.5
 """A wave has room for so many times a device's share of the cohort; hosts get uneven parts of it."""
 CPU_SHARE, ACCELERATOR_SHARE, HOST_SHARE = 16, 4, 2
@@ -90,7 +90,8 @@ class Streamed:
         self._within: ClientRows | None = None
         """what `absorb` needs of the round under way, of the clients that have done their work"""
         self._cohorts: dict[int, tuple[np.ndarray, np.ndarray]] = {}
-        most = WAVE_BYTES // max(1, trees.bits(self.start) // 8, feed.client_bytes)
+        most = min(WAVE_BYTES, CPU_WAVE_BYTES) if self.layout.device.platform == "cpu" else WAVE_BYTES
+        most //= max(1, trees.bits(self.start) // 8, feed.client_bytes)
         round = programs.round
         slots = min(round.slots, max(round.chunk, ceil(UNEVEN * programs.sampling.capacity / self.layout.devices)))
         self._wave = slots if most >= slots else max(1, most // round.chunk) * round.chunk
@@ -269,9 +270,8 @@ class Streamed:
         states = self.states_of(clients, taken, fed)
         if self._within is None:
             return states
-        return Pending(
-            states, jax.tree.map(self.programs.placed, self._within.take(self.layout.own(clients).reshape(-1)))
-        )
+        within = self._within.take(self.layout.own(clients).reshape(-1))
+        return Pending(states, jax.tree.map(self.programs.placed, within))
 
     def forget_round(self) -> None:
         """The round is over: nothing is set aside any more."""
