@@ -55,6 +55,9 @@ WORDS = {
     "tuple[int, ...]": "list of whole numbers",
     "Any": "number or table",
     "Compute": "word",
+    "RuleName": "word",
+    "Kind": "word",
+    "tuple[str, ...]": "list of words",
 }
 
 

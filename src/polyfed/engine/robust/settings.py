@@ -40,7 +40,7 @@ class Pooled(NamedTuple):
 class Aggregate:
     """The rule by which a server that sees single uploads makes one of them."""
 
-    rule: RuleName = "median"
+    rule: RuleName
     """"median" or "trimmed_mean" of each coordinate, "krum", "geometric_median", or "mean" """
     attackers: float = 0.2
     """how many "trimmed_mean" and "krum" are to withstand: a share of a round's uploads, or a whole number of them"""
