@@ -9,6 +9,7 @@ import numpy as np
 
 from polyfed.core.errors import PolyfedError
 from polyfed.data.option_checks import integer
+from polyfed.data.tables.cells import NO, YES
 
 FEW = 20
 """Real numbers with at most so many distinct values, all whole, may be meant as classes."""
@@ -40,7 +41,8 @@ def encode(y: np.ndarray, classes: int | None, where: Where) -> Targets:
     """All targets of a federation as classes or as real numbers.
 
     Two distinct values, of any kind, are two classes: the smaller is class 0, the larger class 1, the positive one;
-    exactly {-1, +1} stays as it is, with classes None. Text is numbered in sorted order. Whole numbers from 0 on are
+    exactly {-1, +1} stays as it is, with classes None. Text is numbered in sorted order, but
+    yes comes after no in any tongue. Whole numbers from 0 on are
     labels 0..classes-1, where classes is the largest label + 1; from 1 on they are numbered in their order. Other
     floating point is regression. `classes` given: labels below it, also in floating point; 0: real numbers.
     """
@@ -125,6 +127,8 @@ def _text(y: np.ndarray, classes: int | None) -> Targets:
         listed = ", ".join(map(repr, names[:5].tolist())) + (", ..." if len(names) > 5 else "")
         raise PolyfedError(f"the target has {len(names)} distinct labels ({listed}), expected classes = {classes}")
     known = tuple(map(str, names.tolist()))
+    if len(known) == 2 and known[0].lower() in YES and known[1].lower() in NO:  # ja and nein: yes is the positive one
+        known, labels = known[::-1], 1 - labels
     arrows = _arrows(known) if len(known) == 2 else None
     return Targets(labels.reshape(y.shape).astype(np.int32), len(known), known, arrows)
 

@@ -65,6 +65,7 @@ def test_client_numbers_become_names_and_a_csv_keeps_their_spelling(tmp_path):
     [
         (pd.Series(["no", "yes", "no"] * 4), 2, ("no", "yes")),
         (pd.Series(["no", "yes", "no"] * 4, dtype="category"), 2, ("no", "yes")),
+        (pd.Series(["ja", "nein", "ja"] * 4), 2, ("nein", "ja")),
         (pd.Series([True, False, True] * 4), 2, None),
         (pd.Series([0, 1, 4] * 4, dtype="Int64"), 5, None),
         (pd.Series([0.5, 1.0, 4.0] * 4), None, None),
@@ -74,6 +75,12 @@ def test_client_numbers_become_names_and_a_csv_keeps_their_spelling(tmp_path):
 def test_the_target_column_decides_the_task(target, classes, names):
     federation = Federation.from_dataframe(table().assign(y=target), client="hospital", target="y")
     assert (federation.classes, federation.label_names) == (classes, names)
+
+
+def test_the_word_that_means_yes_is_the_positive_class():
+    df = table().assign(y=["ja", "nein", "ja"] * 4)
+    federation = Federation.from_dataframe(df, client="hospital", target="y", validation=0, test=0)
+    assert [set(federation.train.of(federation.index(name))[1].tolist()) for name in ("north", "south")] == [{1}, {0}]
 
 
 def test_chosen_features_keep_their_order():

@@ -73,3 +73,11 @@ def test_wrong_options_are_refused_by_name(tmp_path, options, message):
     path.write_text("a,b\n1,2\n")
     with pytest.raises(PolyfedError, match=message):
         Federation.from_csv(path, client="a", target="b", **options)
+
+
+def test_postcodes_stay_words_and_other_numbers_do_not(tmp_path):
+    path = tmp_path / "t.csv"
+    rows = [f"{'ab'[i % 2]},{('01067', '80331')[i // 2 % 2]},0{i % 5},{i % 2}" for i in range(60)]
+    path.write_text("\n".join(["site,code,month,y", *rows]) + "\n")
+    federation = Federation.from_csv(path, client="site", target="y")
+    assert federation.feature_names == ("code=01067", "code=80331", "month")

@@ -195,7 +195,20 @@ def test_an_ambiguous_date_is_said_and_a_format_settles_it():
     assert plainly.preparation is not None
     seen = next(column for column in plainly.preparation.columns if column.name == "seen")
     assert isinstance(seen, Moment)
-    assert seen.format == "%m/%d/%Y"
+    assert seen.formats == ("%m/%d/%Y",)
+
+
+def test_sites_may_write_dates_in_their_own_ways_and_postcodes_are_words():
+    df = raw()
+    moments = pd.to_datetime(df.seen)
+    df["written"] = df.seen.where(df.site != "west", moments.dt.strftime("%d.%m.%Y %H:%M"))
+    df["code"] = np.array(["01067", "80331", "20095"])[np.arange(240) // 3 % 3]
+    fed = federation(df)
+    names = list(fed.feature_names or ())
+    for part in ("month sin", "weekday cos", "hour sin"):
+        own, same = (fed.train.x[:, names.index(f"{column} {part}")] for column in ("written", "seen"))
+        np.testing.assert_allclose(own, same, atol=1e-12)
+    assert {"code=01067", "code=20095", "code=80331"} <= set(names)
 
 
 def test_a_few_words_among_numbers_are_missing_and_that_is_said():

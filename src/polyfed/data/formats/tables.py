@@ -242,7 +242,7 @@ def _read_csv(path: Path, dialect: Dialect, text_columns: Sequence[str]) -> Data
         sep=dialect.separator,
         encoding=dialect.encoding,
         decimal=dialect.decimal,
-        dtype=dict.fromkeys(text_columns, "str"),
+        dtype=dict.fromkeys((*text_columns, *dialect.codes), "str"),
     )
 
 

@@ -34,6 +34,10 @@ FORMATS = (
 """How dates are written, the first that reads most cells: ISO 8601, the others as strftime has them, hours alone."""
 PARTS = ("year", "month sin", "month cos", "weekday sin", "weekday cos", "hour sin", "hour cos")
 """What is made of a moment: the year, and three cycles as points on a circle."""
+TRIED = 100
+"""About so many words are tried before all are read as dates."""
+_CODE = re.compile(r"0\d{2,}")
+"""A whole number that begins with 0, such as a postcode, is a word."""
 _LIKE_A_DATE = re.compile(r"\d{1,4}[-./:]\d{1,2}([-./:]\d{1,4})?([T ]\d.*)?(Z|[+-]\d\d:?\d\d)?")
 
 
@@ -69,7 +73,7 @@ class Cells:
         """Each row's place among `words`, -1 where the cell is missing."""
         return self._coded[0]
 
-    @property
+    @cached_property
     def words(self) -> list[str]:
         """The distinct words, in sorted order."""
         return self._coded[1].tolist()
@@ -107,10 +111,20 @@ class Cells:
             zone = getattr(self._column.dtype, "tz", None)
             return _parts(pd.DatetimeIndex(self._column if zone is None else self._column.dt.tz_convert("UTC")))
         table = np.full((len(self.words) + 1, len(PARTS)), np.nan)
-        like = [i for i, word in enumerate(self.words) if _LIKE_A_DATE.fullmatch(word)]
-        if like:
-            table[like] = _parsed([self.words[i] for i in like], format)
+        if self._dates:
+            table[self._dates] = _parsed([self.words[i] for i in self._dates], format)
         return table[self.codes]  # the last line, of -1, is NaN
+
+    @cached_property
+    def _dates(self) -> list[int]:
+        """Where among the words those are that look like a date or a time."""
+        return [i for i, word in enumerate(self.words) if _LIKE_A_DATE.fullmatch(word)]
+
+    def fits(self, format: str) -> bool:
+        """Whether some of the first words that look like dates are written like this."""
+        words = self.words
+        some = [words[i] for i in self._dates[:: max(1, len(self._dates) // TRIED)]]
+        return bool(some) and not np.isnan(_parsed(some, format)[:, -1]).all()
 
     def _read(self, rule: Callable[[str], float]) -> np.ndarray:
         return np.array([*map(rule, self.words), math.nan])[self.codes]
@@ -124,6 +138,8 @@ def _spelt(value: Any) -> str:
 
 
 def _number(word: str) -> float:
+    if _CODE.fullmatch(word):
+        return math.nan
     try:
         value = float(word)
     except ValueError:

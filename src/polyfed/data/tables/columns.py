@@ -156,7 +156,8 @@ class Moment:
     name: str
     missing: tuple[str, ...] = ()
     indicator: bool = False
-    format: str = ""
+    formats: tuple[str, ...] = ()
+    """how sites write it, the first that reads a cell"""
     parts: tuple[str, ...] = ()
     """those that differ between training rows"""
     means: tuple[float, ...] = ()
@@ -168,7 +169,10 @@ class Moment:
         return [f"{self.name} {part}" for part in self.parts]
 
     def read(self, cells: Cells) -> np.ndarray:
-        return cells.moments(self.format)[:, [PARTS.index(part) for part in self.parts]]
+        values = cells.moments(self.formats[0])
+        for format in self.formats[1:] if not cells.is_moment else ():
+            values = np.where(np.isnan(values[:, -1:]), cells.moments(format), values)
+        return values[:, [PARTS.index(part) for part in self.parts]]
 
     def place(self, values: np.ndarray) -> np.ndarray:
         shift, scale = self._year

@@ -8,7 +8,7 @@ import gzip
 import lzma
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,8 @@ class Dialect:
     separator: str = ","
     encoding: str = "utf-8"
     decimal: str = "."
+    codes: tuple[str, ...] = field(default=(), compare=False)
+    """columns with whole numbers that begin with 0, such as postcodes, which are words"""
 
     def __str__(self) -> str:
         names = {"\t": "tab", ",": "comma", ";": "semicolon", "|": "bar"}
@@ -56,7 +58,7 @@ def find_dialect(
         raise PolyfedError(f"{path}: cannot be read as a csv table in {encoding!r} ({error})") from None
     lines = [line for line in (lines if whole else lines[:-1]) if line.strip()][:200]
     separator = separator or _separator(lines)
-    return Dialect(separator, encoding, decimal or _decimal(lines, separator))
+    return Dialect(separator, encoding, decimal or _decimal(lines, separator), _codes(lines, separator))
 
 
 def _encoding(path: Path, start: bytes) -> str:
@@ -88,3 +90,9 @@ def _decimal(lines: list[str], separator: str) -> str:
     cells = [cell.strip() for row in csv.reader(lines[1:], delimiter=separator) for cell in row]
     commas, points = (sum(bool(re.fullmatch(rf"[-+]?\d+{sign}\d+", cell)) for cell in cells) for sign in (",", r"\."))
     return "," if commas > points else "."
+
+
+def _codes(lines: list[str], separator: str) -> tuple[str, ...]:
+    rows = list(csv.reader(lines, delimiter=separator))
+    found = {i for row in rows[1:] for i, cell in enumerate(row) if re.fullmatch(r"0\d{2,}", cell.strip())}
+    return tuple(name for i, name in enumerate(rows[0]) if i in found) if rows else ()

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from polyfed.core.errors import PolyfedError
-from polyfed.data.tables.cells import PARTS
+from polyfed.data.tables.cells import FORMATS, PARTS
 from polyfed.data.tables.columns import Category, Column, Moment, Number, Skipped, YesNo
 from polyfed.data.tables.overrides import Override, check_names
 from polyfed.data.tables.preparation import Preparation
@@ -71,14 +71,24 @@ class _Column:
         return Sums.merged(site.numbers for site in self.sites)
 
     @cached_property
-    def moments(self) -> dict[str, dict[str, Sums]]:
-        """The parts by format, over the sites."""
-        formats = dict.fromkeys(format for site in self.sites for format in site.moments)
-        none = dict.fromkeys(PARTS, Sums())
-        return {
-            format: {part: Sums.merged(site.moments.get(format, none)[part] for site in self.sites) for part in PARTS}
-            for format in formats
-        }
+    def formats(self) -> list[str]:
+        """How dates are written: what most sites can read, and what the others write."""
+        totals = Counter[str]()
+        for site in self.sites:
+            totals.update({format: parts[PARTS[-1]].count for format, parts in site.moments.items()})
+        order = sorted(totals, key=lambda format: (-totals[format], _rank(format)))
+        unread, chosen = [site for site in self.sites if site.moments], []
+        for format in order:
+            if any(format in site.moments for site in unread):
+                chosen.append(format)
+                unread = [site for site in unread if format not in site.moments]
+        return chosen
+
+    @cached_property
+    def moments(self) -> dict[str, Sums]:
+        """The parts of the dates, each site's by the first format that it has."""
+        read = [next((s.moments[f] for f in self.formats if f in s.moments), None) for s in self.sites]
+        return {part: Sums.merged(parts[part] for parts in read if parts is not None) for part in PARTS}
 
     def decided(self, said: Override) -> Column:
         """The column as it is said to be, or as its cells look."""
@@ -95,7 +105,7 @@ class _Column:
             if self.yes + self.no == self.numbers.count:
                 return self._yes_no(said)
             return self._number(said) if (why := self._numbered()) is None else Skipped(self.name, why)
-        if self._reading is not None and self.moments[self._reading][PARTS[-1]].count >= enough:
+        if self.formats and self.moments[PARTS[-1]].count >= enough:
             return self._date(said)
         if self.yes + self.no >= enough:
             return self._yes_no(said)
@@ -159,23 +169,20 @@ class _Column:
         commonest = ranked[0] if said.fill is None and ranked else str(said.fill)
         return Category(self.name, said.missing, indicator, kept, others > 0, commonest, said.fill is not None)
 
-    @property
-    def _reading(self) -> str | None:
-        """The format that reads most cells; of equals the first of FORMATS, which is that of the sites' sums."""
-        if not self.moments:
-            return None
-        return max(self.moments, key=lambda format: self.moments[format][PARTS[-1]].count)
-
     def _date(self, said: Override) -> Column:
-        format = self._reading
-        if format is None:
+        if not self.formats:
             return Skipped(self.name, "no cell is a date")
-        parts = self.moments[format]
+        parts, first = self.moments, self.formats[0]
         read = parts[PARTS[-1]].count
-        rivals = [f for f in self.moments if f != format and self.moments[f][PARTS[-1]].count == read]
-        if rivals:
+        also = [
+            format
+            for site in self.sites
+            for format, sums in site.moments.items()
+            if _ambiguous(first, format) and sums[PARTS[-1]].count == site.present
+        ]
+        if also:
             self.notes.append(
-                f"column {self.name!r}: dates are read as {format}, but {rivals[0]} fits as well; "
+                f"column {self.name!r}: dates are read as {first}, but {also[0]} fits as well; "
                 f"columns.{self.name}.format decides"
             )
         indicator = self._missing(read)
@@ -184,7 +191,16 @@ class _Column:
         if not kept:
             return Skipped(self.name, "the same in every training row")
         means, scale = tuple(parts[part].mean for part in kept), parts["year"].deviation or 1.0
-        return Moment(self.name, said.missing, indicator, format, kept, means, scale)
+        return Moment(self.name, said.missing, indicator, tuple(self.formats), kept, means, scale)
+
+
+def _rank(format: str) -> int:
+    return FORMATS.index(format) if format in FORMATS else -1
+
+
+def _ambiguous(one: str, other: str) -> bool:
+    """Whether the two differ in the order of day and month alone."""
+    return one != other and sorted(one) == sorted(other)
 
 
 def _plain(name: str) -> str:

@@ -162,7 +162,7 @@ def _moments(cells: Cells, said: Override, enough: float) -> dict[str, dict[str,
     if said.kind not in (None, "date"):
         return {}
     found = {}
-    for format in formats[:1] if cells.is_moment else formats:
+    for format in formats[:1] if cells.is_moment else filter(cells.fits, formats):
         parts = cells.moments(format)
         read = int((~np.isnan(parts[:, -1])).sum())
         if read and (read >= enough or said.kind == "date"):
