@@ -11,7 +11,7 @@ from statistics import median
 
 from polyfed.bench.bare_flower import bare_rounds
 from polyfed.core.errors import PolyfedError
-from polyfed.deploy.flower.processes import free_port
+from polyfed.deploy.flower.processes import free_port, stop_together
 from polyfed.deploy.flower.server_link import SuperLinkServer
 from polyfed.deploy.flower.supernode import SuperNode
 from polyfed.deploy.project import make_project
@@ -32,11 +32,12 @@ def bench_deploy(rounds: int = 5, secure: bool = False) -> dict[str, object]:
         before = bare_rounds(Path(place) / "before", len(SITES), rounds)
         link = SuperLinkServer(folder / "server")
         server = stack.enter_context(link.start())
-        for site in SITES:
-            stack.callback(SuperNode(site_settings(folder / site)).stop)
+        nodes = [SuperNode(site_settings(folder / site)) for site in SITES]
+        stack.callback(lambda: stop_together(node.stop for node in nodes))
         _await(link, link.submit())
         ends = [0.0, *(row["seconds"] for row in link.progress())]
         ours = [end - start for start, end in pairwise(ends[1:])]
+        stop_together(node.stop for node in nodes)
         server.stop()
         after = bare_rounds(Path(place) / "after", len(SITES), rounds)
     bare = median(before + after)

@@ -217,3 +217,23 @@ def test_metrics_and_models_that_are_none_are_refused(three, loopback, caplog) -
     assert set(finished) == {"site-2"}
     assert "site 'site-0' refused: metrics must be a JSON object" in caplog.text
     assert "site 'site-1' refused: model has the arrays" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "method", [{"name": "scafflix", "alpha": "lean", "p": 0.5}, {"name": "scaffnew", "p": 0.5}], ids=str
+)
+def test_a_weight_that_follows_from_constants_must_be_the_one_that_does(three, loopback, caplog, method) -> None:
+    grid: Loopback = loopback()
+    sent: list[float] = []
+
+    def lie(site: str, round: int, reply: Message) -> Message:
+        if round >= 0:
+            sent.append(float(str(reply.content.config_records["about"]["weight"])))
+        return changed(reply, weight=2 * sent[-1]) if (site, round) == ("site-1", 1) else reply
+
+    grid.change = lie
+    with caplog.at_level(logging.WARNING, "polyfed"):
+        grid.serve(method, {"rounds": 2}, minimum=2)
+    told = [record.getMessage() for record in caplog.records if "refused" in record.getMessage()]
+    assert len(told) == 1
+    assert f"its weight is {2 * sent[4]:g}, expected {sent[4]:g} as it declared" in told[0]

@@ -52,7 +52,7 @@ class Unreadable(Exception):
 class SuperNode:
     """A running site: one thread fetches and answers messages, another tells the server that the site is there."""
 
-    def __init__(self, settings: SiteSettings, say: Callable[[str], None] = lambda text: None) -> None:
+    def __init__(self, settings: SiteSettings, say: Callable[[str], None] = log.info) -> None:
         self.settings, self.site, self._say = settings, settings.site(), say
         key = read_private_key(settings.key)
         self._public = public_bytes(key.public_key())
@@ -84,7 +84,6 @@ class SuperNode:
                 why = _reason(error)
                 if why != told:
                     self._say(f"site '{self.settings.name}': {why}; trying again")
-                    log.warning("site '%s': %s", self.settings.name, why)
                 told = why
                 self._ended.wait(TRY_AGAIN)
 

@@ -16,6 +16,7 @@ from polyfed.algorithms.contract import Algorithm
 from polyfed.algorithms.shared.bonds import BondedMethod
 from polyfed.algorithms.shared.compressed import CompressedMethod
 from polyfed.algorithms.shared.local_work import Weighted
+from polyfed.algorithms.shared.per_client import is_vector
 from polyfed.compress import Compressor
 from polyfed.deploy.protocol import wire
 from polyfed.deploy.protocol.plain_values import (
@@ -33,6 +34,9 @@ from polyfed.deploy.server.agreement import Agreement
 from polyfed.engine.round.records import Sums
 from polyfed.problem.problem import precision
 
+ROUNDING = 1e-4
+"""The share by which a weight may differ from the known one: sites compute in 32 bits."""
+
 
 @dataclass
 class UploadReader:
@@ -43,7 +47,7 @@ class UploadReader:
     norm: float | None
     """the longest upload; None: no fixed bound"""
     outlier: float
-    """how many times the usual norm, or weight, is too much"""
+    """how many times the usual norm is too much"""
 
     def checked(self, site: str, reply: RecordDict, number: int) -> PlainValues:
         """An answer's plain values. It is refused unless it is of this site, run, round and version."""
@@ -87,25 +91,18 @@ class UploadReader:
         return upload
 
     def outliers(self, uploads: dict[str, Sums], past: list[float]) -> dict[str, str]:
-        """The sites whose upload, or own weight, is far beyond the usual, and why; `past` are norms that were counted.
+        """The sites whose upload is far beyond the usual, and why; `past` are norms that were counted.
 
         The usual norm is the median of those of past rounds and of this one, the lower of two. So up to half of the
         uploads may be wrong before the bound moves.
         """
         norms = {site: norm_of(upload) for site, upload in uploads.items()}
         usual = _usual([*past, *norms.values()])
-        refused = {
+        return {
             site: f"its upload has norm {norm:g}, the usual one is {usual:g}"
             for site, norm in norms.items()
             if usual > 0 and norm > self.outlier * usual
         }
-        if self._weights_are_free:
-            weights = {site: float(upload.weight) for site, upload in uploads.items() if upload.weight > 0}
-            usual = _usual(weights.values())
-            for site, weight in weights.items():
-                if weight > self.outlier * usual:
-                    refused[site] = f"its weight is {weight:g}, the usual one is {usual:g}"
-        return refused
 
     def _weight(self, site: str, weight: float, silent: bool) -> float:
         """The weight, if this site may have it."""
@@ -113,9 +110,9 @@ class UploadReader:
             raise Refused("its weight is not finite")
         if weight < 0 or (weight == 0 and not silent):
             raise Refused(f"its weight must be a number above 0, found {weight:g}")
-        known = self._known_weight(site)
-        if known is not None and weight != float(np.asarray(known, self.like.weight.dtype)):
-            raise Refused(f"its weight is {weight:g}, expected {known:g} as it declared")
+        known = self._known_weights(site)
+        if known and not any(abs(weight - one) <= ROUNDING * one for one in known):
+            raise Refused(f"its weight is {weight:g}, expected {known[-1]:g} as it declared")
         method = self.agreement.method
         if isinstance(method, BondedMethod) and method.weighting == "multiplier":
             most = method.multiplier_max
@@ -123,19 +120,22 @@ class UploadReader:
                 raise Refused(f"its weight is {weight:g}, beyond multiplier_max = {most:g}")
         return weight
 
-    def _known_weight(self, site: str) -> float | None:
-        """The weight that follows from what the site declared; None where it follows from its state."""
-        method, private = self.agreement.method, self.agreement.run.privacy is not None
-        if private or not isinstance(method, Weighted | BondedMethod):
-            return 1.0 if private or not self._weights_are_free else None
-        if method.weighting == "size":
-            return float(self.agreement.rows[site])
-        return 1.0 if method.weighting == "uniform" else None
-
-    @property
-    def _weights_are_free(self) -> bool:
-        """Whether a weight follows from constants that only its site can check, as in FLIX, Scaffnew and Scafflix."""
-        return self.agreement.run.privacy is None and isinstance(self.agreement.method, FLIX | Scaffnew | Scafflix)
+    def _known_weights(self, site: str) -> list[float]:
+        """The weights that may follow from what the site declared; none where they follow from its state alone."""
+        method = self.agreement.terms[site].method
+        if self.agreement.run.privacy is not None:
+            return [1.0]
+        if isinstance(method, BondedMethod) and method.weighting == "multiplier":
+            return []
+        if isinstance(method, Weighted | BondedMethod):
+            return [float(self.agreement.rows[site]) if method.weighting == "size" else 1.0]
+        if isinstance(method, Scafflix) and (is_vector(method.lr) or is_vector(method.alpha)):
+            return [_own(method.alpha) ** 2 / _own(method.lr)]  # line 11 of the paper's algorithm
+        if isinstance(method, Scaffnew) and is_vector(method.lr):
+            return [1.0 / _own(method.lr)]
+        if isinstance(method, FLIX) and method.start != "init" and method.smoothness is not None:
+            return [_own(method.alpha) ** 2 * _own(method.smoothness), 1.0]  # in the first round, and later
+        return [1.0]
 
     def _compressor(self, site: str) -> Compressor | None:
         """The compressor of a site, with its own values."""
@@ -143,6 +143,11 @@ class UploadReader:
         if not isinstance(method, CompressedMethod):
             return None
         return jax.tree.map(lambda leaf: leaf[0] if np.ndim(leaf) == 1 else leaf, method.made_compressor)
+
+
+def _own(value: Any) -> float:
+    """A site's value of a hyper-parameter: terms have vectors of length one."""
+    return float(np.ravel(np.asarray(value))[0])
 
 
 def norm_of(upload: Sums) -> float:
