@@ -45,7 +45,7 @@ def accuracy(problem: pf.Problem, rule: pf.Aggregate | None, attack: pf.Attack |
         problem, method, rounds=rounds, eval_every=rounds, seed=seed, aggregate=rule, attack=attack, devices=1
     )
     names = problem.federation.clients
-    false = set() if attack is None else {names[place] for place in attack.attackers(names, seed)}
+    false = [] if attack is None else [names[place] for place in attack.attackers(names, seed)]
     rows = result.evaluate("test")
     return float(np.mean(rows[~rows["client"].isin(false)]["personal_accuracy"]))
 

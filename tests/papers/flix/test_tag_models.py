@@ -71,7 +71,7 @@ def test_every_method_ends_where_the_engine_does(name, federation, problem):
     local, z = np.zeros(rows.y.shape, np.float32), np.zeros(rows.y.shape, np.float32)
     for _ in range(25):  # the pure local models of FLIX: gradient descent from zero
         move = -0.2 * np.asarray(tag_models.residual(z, rows))
-        local, z = local + move, z + np.asarray(rows.own) @ move
+        local, z = local + move, np.asarray(z + np.asarray(rows.own) @ move, np.float32)
     twin = numbers | {"lr": numbers["lr"] / 3}
     other, model = trained(name, [twin, numbers], tagged, local, 12)
     for client in range(len(federation)):

@@ -22,7 +22,9 @@ def rows(change=None):
                     grid if method == "FLIX" else [{"tolerance": t} for t in (0.1, 0.01)] if method == "alone" else [{}]
                 )
                 for numbers in grid:
-                    better = {0.4: 0.02, 1.0: -0.1}.get(numbers.get("alpha"), 0.0) + 0.01 * (numbers.get("lr") == 10)
+                    better = {0.4: 0.02, 1.0: -0.1}.get(numbers.get("alpha", 0.0), 0.0) + 0.01 * (
+                        numbers.get("lr") == 10
+                    )
                     better += 0.01 * (numbers.get("tolerance") == 0.01)
                     value = level + better + wobble * (method == "FLIX")
                     row = {"task": task, "seed": seed, "method": method, **numbers, "test_recall": value}
