@@ -288,6 +288,7 @@ PLAIN = st.one_of(
 )
 
 
+@pytest.mark.full
 @settings(
     max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
@@ -317,6 +318,7 @@ class _Shelf:
     def delete(self, part: str) -> None: ...
 
 
+@pytest.mark.full
 def test_bytes_that_are_no_message_become_an_error_of_their_sender(recorded) -> None:
     """The grid puts an answer together from parts that its site chose."""
     rng, keeper = np.random.default_rng(4), Gatekeeper({}, 10**9)

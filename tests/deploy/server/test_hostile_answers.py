@@ -15,6 +15,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 import polyfed as pf
 from polyfed.deploy.protocol import wire
 from polyfed.engine.checkpoint import checkpoint as checkpoints
+from tests.conftest import few
 from tests.deploy.expected import close, simulated, small
 from tests.deploy.loopback import Loopback
 from tests.deploy.server.test_coordinator import METHOD, changed, scripted
@@ -67,7 +68,7 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize("kind", HOSTILE)
+@pytest.mark.parametrize("kind", few(HOSTILE, "weight below zero", "upload of 1e30", "2^40 numbers"))
 def test_a_hostile_answer_is_refused_by_name_and_counted_and_the_run_goes_on(
     three, loopback, monkeypatch, caplog, kind
 ) -> None:
@@ -101,7 +102,7 @@ FACTS = {
 }
 
 
-@pytest.mark.parametrize("kind", FACTS)
+@pytest.mark.parametrize("kind", few(FACTS, "2^40 rows", "10^6 classes"))
 def test_facts_beyond_bounds_are_refused_by_name(three, loopback, kind) -> None:
     grid: Loopback = loopback()
     change, said = FACTS[kind]
