@@ -98,3 +98,11 @@ def test_the_configs_that_the_docs_show_are_valid(tmp_path) -> None:
         (tmp_path / name).touch()
     assert isinstance(run.method, pf.algorithms.Scafflix)
     assert run.method.alpha in site_settings(tmp_path).columns
+
+
+def test_a_table_that_must_be_prepared_is_refused_at_a_site(tmp_path) -> None:
+    """Each site would choose its own means and categories, and the models would not fit together."""
+    path = tmp_path / "rows.csv"
+    path.write_text("site,y,ward\n" + "".join(f"north,{i % 2},{'abc'[i % 3]}\n" for i in range(30)))
+    with pytest.raises(PolyfedError, match="site 'north': its table has columns that must be prepared"):
+        site_rows("north", {"source": "csv", "path": str(path), "client": "site", "target": "y"}, {})

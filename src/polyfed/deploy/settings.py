@@ -188,8 +188,8 @@ def site_rows(name: str, source: Section, columns: dict[str, float]) -> Federati
         rows = data.load(kind, **options)
     if isinstance(rows, Federation) and rows.preparation is not None and not rows.preparation.is_plain:
         raise PolyfedError(
-            f"site '{name}': its table has columns that must be prepared (categories, dates, missing values), which sites "
-            "do not agree on before a run; give it columns of numbers without gaps"
+            f"site '{name}': its table has columns that must be prepared (categories, dates, missing values), and sites "
+            "do not agree on that before a run; give it columns of numbers without gaps"
         )
     if len(rows) > 1 or isinstance(rows, Population):
         rows = rows.select([rows.index(name)])

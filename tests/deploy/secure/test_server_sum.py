@@ -92,7 +92,7 @@ def test_privacy_and_masks_go_together(three, loopback) -> None:
     method = {**small("fedavg"), "weighting": "uniform"}
     grid = loopback()
     grid.serve(method, {"rounds": 3}, privacy={**section, "seed": 0}, secure=True)
-    grid.assert_equal(simulated(three, method, 3, privacy=pf.Privacy(**section)))
+    grid.assert_equal(simulated(three, method, 3, privacy=pf.Privacy(**section, study=True)))
 
 
 @pytest.mark.parametrize(

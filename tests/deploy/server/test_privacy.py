@@ -40,7 +40,7 @@ def test_a_private_deployed_run_equals_the_simulated_one(three, loopback, name) 
     grid, method = loopback(), {**small(name), **METHODS[name]}
     section: dict[str, Any] = {"clip": 0.05, "noise": 0.5, "delta": 0.01}
     grid.serve(method, {"participation": 2, "rounds": 3}, privacy={**section, "seed": 0})
-    rule = pf.Privacy(**section)
+    rule = pf.Privacy(**section, study=True)
     expected = simulated(three, method, 3, participation=2, privacy=rule)
     grid.assert_equal(expected)
     told = [json.loads(line) for line in (grid.folder / "server/runs/study/progress.jsonl").read_text().splitlines()]

@@ -35,6 +35,19 @@ def test_synthetic_devices_have_at_least_50_rows_in_every_draw() -> None:
     assert sizes.fig6.outcome(measured).tables
 
 
+def test_the_largest_tenth_must_have_more_than_half_of_the_rows() -> None:
+    def verdict(largest: int) -> str:
+        rows = [
+            {"devices": 30, "seed": seed, "device": place, "rows": largest + seed if place < 3 else 100}
+            for seed in range(3)
+            for place in range(30)
+        ]
+        (claim,) = sizes.judge_fig6(rows)
+        return claim.verdict
+
+    assert [verdict(largest) for largest in (1000, 500)] == ["holds", "does not hold"]
+
+
 def test_weights_on_images_must_differ_less_than_data_sizes() -> None:
     def rows(weight: float) -> list[dict]:
         return [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -70,7 +71,7 @@ def test_every_method_ends_where_the_engine_does(name, federation, problem):
     rows = tagged.rows
     local, z = np.zeros(rows.y.shape, np.float32), np.zeros(rows.y.shape, np.float32)
     for _ in range(25):  # the pure local models of FLIX: gradient descent from zero
-        move = -0.2 * np.asarray(tag_models.residual(z, rows))
+        move = -0.2 * np.asarray(tag_models.residual(jnp.asarray(z), rows))
         local, z = local + move, np.asarray(z + np.asarray(rows.own) @ move, np.float32)
     twin = numbers | {"lr": numbers["lr"] / 3}
     other, model = trained(name, [twin, numbers], tagged, local, 12)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 from matplotlib.figure import Figure
 
 from polyfed import data
@@ -10,8 +11,9 @@ from polyfed.data.power_law import EXPONENTS, fedbc_classes
 from polyfed.papers.fedbc.images import NAMES
 from polyfed.papers.fedbc.paper import NETS_PAPER, SYNTHETIC_PAPER
 from polyfed.papers.shared import style
-from polyfed.papers.shared.claims import Claim, exact
+from polyfed.papers.shared.claims import POINTS, Claim, at_least, exact
 from polyfed.papers.shared.experiment import ExperimentProgress, Measured, Row, experiment
+from polyfed.papers.shared.held_out import plus_minus
 from polyfed.papers.shared.rows import distinct, where
 
 TABLE_5 = {
@@ -90,6 +92,19 @@ def fig5(quick: bool, progress: ExperimentProgress) -> Measured:
     return Measured(rows, {"devices": DEVICES, "C": C, "exponents": EXPONENTS})
 
 
+def judge_fig6(rows: list[Row]) -> list[Claim]:
+    """How unequal the devices are."""
+    made = []
+    for devices in distinct(rows, "devices"):
+        shares = []
+        for seed in distinct(rows, "seed"):
+            mine = sorted((row["rows"] for row in where(rows, devices=devices, seed=seed)), reverse=True)
+            shares.append(sum(mine[: devices // 10]) / sum(mine))
+        text = f"{devices} devices: the largest tenth has more than half of all rows (not in the paper)."
+        made.append(at_least(text, shares, 0.5, plus_minus(np.array(shares), True), POINTS))
+    return made
+
+
 def draw_fig6(rows: list[Row]) -> Figure:
     palette = style.colours(distinct(rows, "seed"))
     panels = []
@@ -121,9 +136,10 @@ def tell_fig6(rows: list[Row]) -> list[str]:
     data="synthetic(0.5, 0.5) of Li et al. Generated.",
     differences=(
         "Sizes are log-normal with mean 4 and deviation 2 of the logarithm, and 50 more, without a cap; figures and "
-        "tables of accuracy have a cap of 2,000 rows. The paper shows one draw. It claims nothing of this figure."
+        "tables of accuracy have a cap of 2,000 rows. The paper shows one draw. It claims nothing of this figure; the "
+        "claims here say how unequal the devices are."
     ),
-    judge=lambda rows: [],
+    judge=judge_fig6,
     draw=draw_fig6,
     tell=tell_fig6,
 )
