@@ -10,7 +10,7 @@ import pytest
 
 import polyfed as pf
 from polyfed.deploy.project import make_project
-from polyfed.deploy.settings import read_toml, server_settings, site_settings
+from polyfed.deploy.settings import read_toml, server_settings, site_rows, site_settings
 
 
 @pytest.fixture(scope="module")
@@ -104,5 +104,5 @@ def test_a_table_that_must_be_prepared_is_refused_at_a_site(tmp_path) -> None:
     """Each site would choose its own means and categories, and the models would not fit together."""
     path = tmp_path / "rows.csv"
     path.write_text("site,y,ward\n" + "".join(f"north,{i % 2},{'abc'[i % 3]}\n" for i in range(30)))
-    with pytest.raises(PolyfedError, match="site 'north': its table has columns that must be prepared"):
+    with pytest.raises(pf.PolyfedError, match="site 'north': its table has columns that must be prepared"):
         site_rows("north", {"source": "csv", "path": str(path), "client": "site", "target": "y"}, {})
