@@ -121,6 +121,7 @@ class Loopback(Grid):
         problem: dict[str, Any] | None = None,
         back: bool = False,
         name: str = "study",
+        aggregate: Any = None,
         **rules: Any,
     ) -> Any:
         """One run of the ServerApp to its end; what it published."""
@@ -133,6 +134,8 @@ class Loopback(Grid):
         }
         if privacy is not None:
             settings["privacy"] = privacy
+        if aggregate is not None:
+            settings["aggregate"] = aggregate
         serve(self, json.dumps(settings), self.folder / "server", back)
         return read_published(self.folder / "server" / "runs" / name).server
 

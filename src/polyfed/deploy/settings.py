@@ -16,6 +16,7 @@ from polyfed.algorithms.contract import get_algorithm
 from polyfed.core.errors import PolyfedError, suggestion
 from polyfed.data import Federation, Population
 from polyfed.data.formats.tables import from_dataframe, read_table
+from polyfed.deploy.protocol.aggregate import check_aggregate
 from polyfed.deploy.protocol.names import checked_name
 from polyfed.deploy.protocol.rules import FederationRules
 from polyfed.deploy.protocol.terms import DeployedRun
@@ -25,10 +26,11 @@ from polyfed.deploy.site.site import Site, SitePolicy
 from polyfed.engine.participation import sampling
 from polyfed.engine.privacy.accounting import Accountant
 from polyfed.engine.privacy.mechanism import privacy_settings
+from polyfed.engine.robust.settings import aggregate_settings
 from polyfed.studies.config import algorithm_from, check_problem
 from polyfed.studies.run_settings import run_settings
 
-SERVER_SECTIONS = ("federation", "problem", "algorithm", "run", "privacy")
+SERVER_SECTIONS = ("federation", "problem", "algorithm", "run", "privacy", "aggregate")
 SITE_SECTIONS = ("site", "data", "columns", "allow", "policy")
 RUN_KEYS = ("rounds", "participation", "seed", "init", "dtype", "compute")
 PORT = 8443
@@ -82,7 +84,11 @@ def server_settings(
         Accountant(privacy, sampling(run.participation, len(sites)))
     if rules.get("secure"):
         check_secure(method, sampling(run.participation, len(sites)))
-    deployed = DeployedRun(federation.run, federation.sites, problem, method, **options, privacy=privacy)
+    rule = aggregate_settings(_section(sections, "aggregate", where) if "aggregate" in sections else None, where)
+    if rule is not None:
+        check_aggregate(rule, FederationRules(**rules), privacy is not None, sampling(run.participation, len(sites)))
+    more: dict[str, Any] = {"privacy": privacy, "aggregate": rule}
+    deployed = DeployedRun(federation.run, federation.sites, problem, method, **options, **more)
     return federation, deployed, FederationRules(**rules)
 
 
@@ -188,8 +194,8 @@ def site_rows(name: str, source: Section, columns: dict[str, float]) -> Federati
         rows = data.load(kind, **options)
     if isinstance(rows, Federation) and rows.preparation is not None and not rows.preparation.is_plain:
         raise PolyfedError(
-            f"site '{name}': its table has columns that must be prepared (categories, dates, missing values), and sites "
-            "do not agree on that before a run; give it columns of numbers without gaps"
+            f"site '{name}': its table has columns that must be prepared (categories, dates, missing values), and "
+            "sites do not agree on that before a run; give it columns of numbers without gaps"
         )
     if len(rows) > 1 or isinstance(rows, Population):
         rows = rows.select([rows.index(name)])

@@ -20,6 +20,7 @@ from polyfed.deploy.protocol.names import is_name
 from polyfed.deploy.protocol.plain_values import Refused
 from polyfed.engine.participation import Bernoulli
 from polyfed.engine.privacy.mechanism import Privacy
+from polyfed.engine.robust.settings import Aggregate
 from polyfed.models import MODELS, Architecture
 from polyfed.problem.problem import DType
 from polyfed.studies.config import check_problem
@@ -47,6 +48,8 @@ class DeployedRun:
     dtype: DType = "float32"
     compute: Compute | None = None
     privacy: Privacy | None = None
+    aggregate: Aggregate | None = None
+    """the rule by which the server makes one of single uploads; None: their mean"""
 
     @property
     def architecture(self) -> Architecture:

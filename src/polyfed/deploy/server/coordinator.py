@@ -21,6 +21,7 @@ from polyfed.core.errors import PolyfedError
 from polyfed.core.files import write_text
 from polyfed.core.trees import Tree
 from polyfed.deploy.protocol import wire
+from polyfed.deploy.protocol.aggregate import check_aggregate
 from polyfed.deploy.protocol.bounds import read_metrics
 from polyfed.deploy.protocol.messages import MessageFor, SiteMessenger
 from polyfed.deploy.protocol.plain_values import Refused, json_object, plain_values, refusal_in
@@ -32,6 +33,7 @@ from polyfed.deploy.server.agreement import reach_agreement
 from polyfed.deploy.server.going_back import keep_before
 from polyfed.deploy.server.ledger import AfterRound, Ledger
 from polyfed.deploy.server.privacy import PrivacyKeeper
+from polyfed.deploy.server.robust import check_update, one_upload
 from polyfed.deploy.server.uploads import UploadReader, norm_of
 from polyfed.deploy.site.state_file import NEVER
 from polyfed.engine.checkpoint import checkpoint as checkpoints
@@ -40,6 +42,7 @@ from polyfed.engine.devices.layout import layout
 from polyfed.engine.participation import sampling
 from polyfed.engine.placement import resident
 from polyfed.engine.programs import Programs
+from polyfed.engine.robust.settings import WINDOW, Aggregate
 from polyfed.engine.round.order import in_order
 from polyfed.engine.round.records import Sums, from_vector
 from polyfed.engine.simulation import as_traced
@@ -71,6 +74,8 @@ class Coordinator:
         self.privacy = None if deployed.privacy is None else PrivacyKeeper(deployed.privacy, self.sampling)
         if self.rules.secure:
             check_secure(deployed.method, self.sampling)
+        if deployed.aggregate is not None:
+            check_aggregate(deployed.aggregate, self.rules, deployed.privacy is not None, self.sampling)
 
     def run(self) -> None:
         """All rounds, then the end: every site settles its state and gets the trained server."""
@@ -103,6 +108,8 @@ class Coordinator:
         self.uploads = UploadReader(self.agreement, self._empty_sum, self.rules.norm, self.rules.outlier)
         self.params = jax.tree.map(np.asarray, params)
         """in the shapes and types of every site's own model"""
+        if deployed.aggregate is not None:
+            check_update(self.programs.method, self.server, self._empty_sum.values)
         self.backlog: dict[int, Tree] = {}
         """broadcasts that ended a round and that some site has yet to absorb, by round"""
 
@@ -158,9 +165,19 @@ class Coordinator:
             raise _too_few(number, len(uploads), cohort, wanted)
         self.ledger.note_norms(map(norm_of, uploads.values()))
         senders = [site for site in cohort if site in uploads]
+        if self.deployed.aggregate is not None:
+            return self._one(self.deployed.aggregate, [uploads[site] for site in senders]), senders
         with np.errstate(over="ignore", invalid="ignore"):  # `step` refuses what is not finite
             total = reduce(lambda a, b: jax.tree.map(add, a, b), (uploads[site] for site in senders), self._empty_sum)
         return total, senders
+
+    def _one(self, aggregate: Aggregate, uploads: list[Sums]) -> Sums:
+        """What the operator's rule makes of single uploads."""
+        with precision(self.deployed.dtype):
+            one, norm = one_upload(aggregate, uploads, self._empty_sum, self.ledger.medians)
+        if norm is not None:
+            self.ledger.medians = [*self.ledger.medians, norm][-WINDOW:]
+        return one
 
     def _masked(self, number: int, cohort: list[str], content: MessageFor, wanted: int) -> tuple[Sums, list[str]]:
         """The same sum, of uploads that nobody but their sites sees."""

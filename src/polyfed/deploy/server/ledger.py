@@ -24,6 +24,8 @@ class Ledger:
     """per site: how many of its answers were refused"""
     norms: list[float] = field(default_factory=list)
     """of the uploads that were counted last"""
+    medians: list[float] = field(default_factory=list)
+    """of the norms of past rounds' uploads, where a rule makes one of them"""
     missed: dict[str, int] = field(default_factory=dict)
     """per site: how many rounds went on without it although it was asked"""
     bits_up: int = 0
