@@ -30,7 +30,6 @@ from polyfed.deploy.protocol.site_facts import blank_federation
 from polyfed.deploy.protocol.terms import DeployedRun, method_to_json
 from polyfed.deploy.secure.server_sum import SecureSumServer, check_secure, words_of
 from polyfed.deploy.server.agreement import reach_agreement
-from polyfed.deploy.server.going_back import keep_before
 from polyfed.deploy.server.ledger import AfterRound, Ledger
 from polyfed.deploy.server.privacy import PrivacyKeeper
 from polyfed.deploy.server.robust import check_update, one_upload
@@ -263,7 +262,6 @@ class Coordinator:
             "method": jax.tree.map(np.asarray, self.server),
             "backlog": {str(round): tree for round, tree in self.backlog.items()},
         }
-        keep_before(self.folder)
         snapshot = Snapshot(state, nobody, nobody, np.zeros(0), [])
         meta = {"identity": self._identity, "ledger": asdict(self.ledger), "backlog": sorted(self.backlog)}
         checkpoints.save(self.folder / "checkpoint", self.ledger.round, snapshot, meta)

@@ -87,7 +87,7 @@ def save(folder: Path, round: int, state: Snapshot, meta: dict[str, Any]) -> Pat
     except BaseException:
         shutil.rmtree(work, ignore_errors=True)
         raise
-    kept = [target.name, *[name for name in _kept(folder) if name < target.name][:1]]
+    kept = [target.name, *[name for name in names(folder) if name < target.name][:1]]
     for path in list(folder.iterdir()):
         if (NAME.fullmatch(path.name) and path.name not in kept) or _left_over(path):
             shutil.rmtree(path, ignore_errors=True)
@@ -111,7 +111,7 @@ def latest(folder: Path) -> Path | None:
 
 def _latest(folder: Path) -> str | None:
     damaged = ""
-    for name in _kept(folder):
+    for name in names(folder):
         reason = _damage(folder / name)
         if reason is None:
             if damaged:
@@ -123,7 +123,7 @@ def _latest(folder: Path) -> str | None:
     return None
 
 
-def _kept(folder: Path) -> list[str]:
+def names(folder: Path) -> list[str]:
     """The names of a folder's checkpoints, the newest first."""
     names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
     return sorted((name for name in names if NAME.fullmatch(name)), reverse=True)
