@@ -173,7 +173,9 @@ class History:
     def _until(self, done: Callable[[], bool]) -> None:
         while not done():
             if time.monotonic() > self._end:
-                tails = "\n".join(f"--- {name}\n{child.tail(15)}" for name, child in self.live.children.items())
+                logs = sorted(self.live.folder.glob("*/logs/*.log"))
+                ends = ("\n".join(["---", log.parts[-3], *log.read_text().splitlines()[-15:]]) for log in logs)
+                tails = "\n".join(ends)
                 raise TimeoutError(f"stuck at round {self.live.rounds()} after {LIMIT:g} s\n{tails}")
             self._tend()
             time.sleep(0.2)
