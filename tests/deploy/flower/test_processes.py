@@ -7,10 +7,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from polyfed.core.errors import PolyfedError
 from polyfed.deploy.flower.processes import ChildProcess, environment
 from tests.deploy.expected import small
 from tests.deploy.live import QUICK, SITES, Live
@@ -79,6 +81,19 @@ def test_ctrl_c_stops_all_that_was_started(live) -> None:
         up.send_signal(signal.SIGINT)
         assert up.wait(timeout=120) == 130
     live.wait(lambda: not processes_of(live.folder), patience=5.0)
+
+
+@pytest.mark.deploy
+def test_a_run_that_is_asked_for_while_the_server_starts_is_not_lost(live) -> None:
+    live.set(small("fedavg"), {"rounds": 1})
+    for name in ("server", *SITES):
+        live.start(name)
+    request = None
+    while request is None:
+        with suppress(PolyfedError):  # which says that the server is not up yet
+            request = live.link.submit()
+    live.wait(live.finished)
+    live.assert_equal()
 
 
 @pytest.mark.deploy

@@ -28,7 +28,7 @@ from polyfed.deploy.flower.gate import Gatekeeper, PeerProtocol, fleet_app
 from polyfed.deploy.flower.grid import running_grid
 from polyfed.deploy.flower.processes import locked
 from polyfed.deploy.keys import public_bytes, read_public_key
-from polyfed.deploy.server.serve import serve
+from polyfed.deploy.server.serve import CURRENT, serve
 from polyfed.deploy.settings import FederationSettings, read_toml, server_settings
 
 log = logging.getLogger("polyfed")
@@ -143,6 +143,7 @@ class Office:
         while True:
             if requested.exists():
                 request: RunRequest = json.loads(requested.read_text())
+                write_text(self.folder / CURRENT, request["settings"])  # a server that is killed here goes on with it
                 requested.unlink()
                 end: RunEnd = {"id": request["id"], "why": self._run(request)}
                 write_text(self.folder / ENDED, json.dumps(end, indent=1) + "\n")
@@ -168,7 +169,6 @@ def main(folder: Path) -> None:
     ssl.SSLContext.sslobject_class = LoggedConnection
     try:
         with locked(folder / LOCK, wait=5.0):
-            (folder / REQUESTED).unlink(missing_ok=True)
             path = folder / "server.toml"
             federation, _, rules = server_settings(read_toml(path), str(path))
             factory = LinkStateFactory(
