@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 out, err = Console(), Console(stderr=True)
 
 ConfigFile = Annotated[
-    Path, typer.Argument(help="A TOML file with the sections [data], [problem], [algorithm], [run].")
+    Path, typer.Argument(help="A TOML file with the sections data, problem, algorithm and run.")
 ]
 Change = Annotated[
     list[str] | None,
