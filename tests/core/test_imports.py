@@ -10,7 +10,7 @@ import pytest
 
 import polyfed as pf
 
-LARGE = ("jax", "jaxlib", "pandas", "plotly", "matplotlib", "sklearn", "pyarrow", "flwr", "scipy")
+LARGE = ("jax", "jaxlib", "pandas", "matplotlib", "sklearn", "pyarrow", "flwr", "scipy")
 COMMAND = "import polyfed.cli.main, sys\nsys.argv = {}\ntry:\n    polyfed.cli.main.main()\nexcept SystemExit:\n    pass"
 
 

@@ -271,7 +271,7 @@ def test_dots_of_methods_that_weigh_alike_are_one_entry_of_the_legend(browser: B
 def test_it_follows_the_system_theme_and_the_button_turns_it(browser: Browser, several: Path) -> None:
     look = (
         "[getComputedStyle(document.body).backgroundColor, document.documentElement.dataset.theme,"
-        " document.querySelector('#by-round').layout.font.color, document.querySelector('#boxes').data[1].line.color]"
+        " document.querySelector('#by-round').layout.font.color, document.querySelector('#boxes').data[2].line.color]"
     )
     browser.open(several, dark=True)
     dark = browser.run(look)

@@ -205,3 +205,7 @@ def test_own_shares_are_means_over_seeds_with_deciles_and_some_clients() -> None
     assert max(drawn.values()) == pytest.approx(max(ends), rel=1e-5)
     mixed = data_of(render([runs[0], make_run("APFL", seed=1, clients=40, own_share=True)], title="one seed is still"))
     assert mixed["methods"][0]["shares"] is None
+
+
+def test_a_page_is_light_enough_for_an_e_mail() -> None:
+    assert len(render([make_run("FedAvg"), make_run("APFL", own_share=True)], title="Light").encode()) < 1_500_000

@@ -9,8 +9,6 @@ from importlib.resources import files
 from pathlib import Path
 from string import Template
 
-from plotly.offline import get_plotlyjs
-
 from polyfed.core.files import write_text
 from polyfed.report.cautions import cautions
 from polyfed.report.data import page_data
@@ -52,7 +50,7 @@ def render(runs: Sequence[RunRecord], *, title: str) -> str:
         cost_table=cost_table(methods),
         notes=notes(methods),
         configs=configs(methods),
-        plotly=_script(get_plotlyjs()),
+        plotly=_script(_asset("plotly-basic.min.js")),
         data=_json(page_data(methods, story.focus)),
         script=_script(own),
     )

@@ -98,26 +98,46 @@ function facet(i, kind) {
   return box;
 }
 
-function boxTrace(name, values, tint, place, meta) {
+// The value below which this share of sorted values lies, between neighbours in proportion.
+function quantile(sorted, share) {
+  const at = share * (sorted.length - 1), below = Math.floor(at);
+  return sorted[below] + (at - below) * (sorted[Math.min(below + 1, sorted.length - 1)] - sorted[below]);
+}
+// A box from quartile to quartile with the median, whiskers to the last value within 1.5 boxes, and a dot for each client,
+// or for those beyond the whiskers where there are many.
+function boxTraces(name, values, tint, place, meta) {
   const known = values.map((value, c) => [value, c]).filter(([value]) => there(value));
-  const few = known.length <= 200;
-  return {
-    type: "box", orientation: "h", x: known.map(([value]) => value), y: known.map(() => place), name: plain(name), meta, width: 0.5,
-    boxpoints: few ? "all" : "outliers", jitter: 0.5, pointpos: 0, marker: { color: tint, size: few ? 5 : 3, opacity: 0.65 },
-    line: { color: tint, width: 1.6 }, fillcolor: faint(tint, 0.14), hoveron: few ? "boxes+points" : "boxes",
-    text: known.map(([value, c]) => `${plain(cut(DATA.clients[c], 40))}: ${valueText(value)}`), hovertemplate: "%{text}<extra></extra>",
-  };
+  const sorted = known.map(([value]) => value).sort((a, b) => a - b);
+  if (!sorted.length) return [];
+  const [low, middle, high] = [0.25, 0.5, 0.75].map((share) => quantile(sorted, share)), reach = 1.5 * (high - low);
+  const least = sorted.find((value) => value >= low - reach), most = sorted.findLast((value) => value <= high + reach);
+  const few = known.length <= 200, dots = few ? known : known.filter(([value]) => value < least || value > most);
+  const text = `<b>${plain(name)}</b><br>half of the clients: ${valueText(low)} to ${valueText(high)}<br>median ${valueText(middle)}`;
+  const [top, bottom] = [place - 0.25, place + 0.25], shared = { name: plain(name), meta };
+  const rectangle = [[low, top], [middle, top], [middle, bottom], [middle, top], [high, top], [high, bottom], [low, bottom], [low, top]];
+  const whiskers = [[null, null], [least, place], [low, place], [null, null], [high, place], [most, place]];
+  return [
+    {
+      ...shared, mode: "lines", fill: "toself", fillcolor: faint(tint, 0.14), line: { color: tint, width: 1.6 }, hoveron: "points", hovertemplate: `${text}<extra></extra>`,
+      x: [...rectangle, ...whiskers].map(([x]) => x), y: [...rectangle, ...whiskers].map(([, y]) => y),
+    },
+    {
+      ...shared, mode: "markers", marker: { color: tint, size: few ? 5 : 3, opacity: 0.65 }, hovertemplate: "%{text}<extra></extra>",
+      x: dots.map(([value]) => value), y: dots.map(([, c]) => place + 0.4 * (((c * 0.618034) % 1) - 0.5)),  // spread evenly, the same at every drawing
+      text: dots.map(([value, c]) => `${plain(cut(DATA.clients[c], 40))}: ${valueText(value)}`),
+    },
+  ];
 }
 function drawBoxes() {
   const model = $("model").value;
   $("spread").hidden = !model;
   if (!model) return false;
   const lines = METHODS.map((method, i) => [method, i]).filter(([method, i]) => method.values[model] && !hidden.has(i));
-  const traces = lines.map(([method, i], at) => boxTrace(method.label, method.values[model], colour(i), at, i));
+  const traces = lines.flatMap(([method, i], at) => boxTraces(method.label, method.values[model], colour(i), at, i));
   const names = lines.map(([method]) => method.label);
   const reference = alone();
   if (reference && model !== "alone") {
-    traces.push(boxTrace("Alone", reference, css("--alone"), names.length, -1));
+    traces.push(...boxTraces("Alone", reference, css("--alone"), names.length, -1));
     names.push("Alone");
   }
   const labels = { tickmode: "array", tickvals: names.map((_, at) => at), ticktext: names.map((name) => wrapped(name, narrow() ? 14 : 24)) };
