@@ -15,9 +15,7 @@ if TYPE_CHECKING:
 
 out, err = Console(), Console(stderr=True)
 
-ConfigFile = Annotated[
-    Path, typer.Argument(help="A TOML file with the sections data, problem, algorithm and run.")
-]
+ConfigFile = Annotated[Path, typer.Argument(help="A TOML file with the sections data, problem, algorithm and run.")]
 Change = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Change a key of the config; may be repeated."),

@@ -23,7 +23,8 @@ MOST = 40
 def personalize(
     run: Annotated[Path, typer.Argument(help="The directory of a finished run.")],
     data: Annotated[
-        Path, typer.Argument(help="The newcomers: a config with the section data, or a csv, parquet, npz or saved file.")
+        Path,
+        typer.Argument(help="The newcomers: a config with the section data, or a csv, parquet, npz or saved file."),
     ],
     folder: Annotated[
         Path | None, typer.Option("--out", "-o", help="Where the models go; by default newcomers/ in the run.")
