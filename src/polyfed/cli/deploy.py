@@ -197,7 +197,7 @@ def _start_site(folder: Path, say: Callable[[str], None]) -> SuperNode:
 
     settings = site_settings(folder)
     node = SuperNode(settings, say)
-    rows = int(node.site.federation.train.sizes[0])
+    rows = node.site.training_rows
     say(f"site '{settings.name}': {rows} training rows, server {settings.server}")
     return node
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypedDict, get_args
 
 import jax
@@ -18,6 +18,7 @@ from polyfed.core.precision import Compute
 from polyfed.deploy.protocol.bounds import ANY, read_kind
 from polyfed.deploy.protocol.names import is_name
 from polyfed.deploy.protocol.plain_values import Refused
+from polyfed.deploy.protocol.tables import TableSettings, read_preparation
 from polyfed.engine.participation import Bernoulli
 from polyfed.engine.privacy.mechanism import Privacy
 from polyfed.engine.robust.settings import Aggregate
@@ -48,6 +49,8 @@ class DeployedRun:
     dtype: DType = "float32"
     compute: Compute | None = None
     privacy: Privacy | None = None
+    tables: TableSettings = field(default_factory=TableSettings)
+    """what is said of the sites' tables"""
     aggregate: Aggregate | None = None
     """the rule by which the server makes one of single uploads; None: their mean"""
 
@@ -84,6 +87,8 @@ class Terms:
     """the sites of the run"""
     secure: bool = False
     """whether uploads are masked"""
+    preparation: dict[str, Any] | None = None
+    """what becomes of the columns of the sites' tables, as JSON"""
 
     def to_json(self) -> str:
         plain = {**vars(self), "method": method_to_json(self.method), "kind": vars(self.kind)}
@@ -122,10 +127,14 @@ class Terms:
         if not isinstance(self.secure, bool) or not isinstance(self.init, str | None):
             raise ValueError("a flag or a start that is none")
         check_problem(self.problem, "problem")
+        read_preparation(self.preparation)
 
     def computation(self, round: int) -> str:
         """A digest of what a site computes in a round, whatever the run is called and whoever else takes part."""
-        plain, others = json.loads(self.to_json()), ("run", "roster", "fewest", "rounds", "kind", "longest", "seed")
+        plain, others = (
+            json.loads(self.to_json()),
+            ("run", "roster", "fewest", "rounds", "kind", "preparation", "longest", "seed"),
+        )
         same = {name: value for name, value in plain.items() if name not in others}
         return hashlib.blake2b(json.dumps([same, round], sort_keys=True).encode(), digest_size=16).hexdigest()
 

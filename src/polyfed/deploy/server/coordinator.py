@@ -51,6 +51,8 @@ from polyfed.studies.newcomers import trained
 log = logging.getLogger("polyfed")
 PROBLEM_FILE = "problem.json"
 """The section [problem] beside the published server."""
+PREPARATION_FILE = "preparation.json"
+"""What becomes of the columns of tables, beside the published server."""
 
 
 class Coordinator:
@@ -301,6 +303,9 @@ class Coordinator:
         )
         trained.save(self.folder, known)
         write_text(self.folder / trained.FOLDER / PROBLEM_FILE, json.dumps(self.deployed.problem, indent=1) + "\n")
+        preparation = self.agreement.preparation
+        if preparation is not None:
+            write_text(self.folder / trained.FOLDER / PREPARATION_FILE, json.dumps(preparation, indent=1) + "\n")
 
     def _finish(self) -> None:
         """Every site settles its last round and gets the trained server. An absent site gets it in a later `run`."""
