@@ -123,6 +123,7 @@ class Loopback(Grid):
         name: str = "study",
         aggregate: Any = None,
         data: dict[str, Any] | None = None,
+        deploy: dict[str, Any] | None = None,
         **rules: Any,
     ) -> Any:
         """One run of the ServerApp to its end; what it published."""
@@ -135,6 +136,8 @@ class Loopback(Grid):
         }
         if data is not None:
             settings["data"] = data
+        if deploy is not None:
+            settings["deploy"] = deploy
         if privacy is not None:
             settings["privacy"] = privacy
         if aggregate is not None:

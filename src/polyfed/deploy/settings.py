@@ -18,6 +18,7 @@ from polyfed.data import Federation, Population
 from polyfed.data.formats.table_rows import TableRows
 from polyfed.data.formats.tables import read_table
 from polyfed.deploy.protocol.aggregate import check_aggregate
+from polyfed.deploy.protocol.finish import Finish
 from polyfed.deploy.protocol.names import checked_name
 from polyfed.deploy.protocol.rules import FederationRules
 from polyfed.deploy.protocol.tables import TableSettings
@@ -33,7 +34,7 @@ from polyfed.engine.robust.settings import aggregate_settings
 from polyfed.studies.config import algorithm_from, check_problem
 from polyfed.studies.run_settings import run_settings
 
-SERVER_SECTIONS = ("federation", "data", "problem", "algorithm", "run", "privacy", "aggregate")
+SERVER_SECTIONS = ("federation", "data", "problem", "algorithm", "run", "deploy", "privacy", "aggregate")
 SITE_SECTIONS = ("site", "data", "columns", "allow", "policy")
 RUN_KEYS = ("rounds", "participation", "seed", "init", "dtype", "compute")
 TABLE_KEYS = ("validation", "test", "features", "seed", "classes", "separator", "encoding", "decimal")
@@ -93,9 +94,13 @@ def server_settings(
         check_aggregate(rule, FederationRules(**rules), privacy is not None, sampling(run.participation, len(sites)))
     tables = _section(sections, "data", where)
     _refuse_unknown(tables, _names(TableSettings), f"{where}: [data]", "key")
+    finish = Finish.read(
+        _section(sections, "deploy", where), _section(sections, "algorithm", where), tuple(sites), where
+    )
     more: dict[str, Any] = {
         "privacy": privacy,
         "aggregate": rule,
+        "finish": finish,
         "tables": TableSettings.of(tables, f"{where}: data."),
     }
     deployed = DeployedRun(federation.run, federation.sites, problem, method, **options, **more)

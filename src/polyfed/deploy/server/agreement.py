@@ -32,7 +32,7 @@ from polyfed.deploy.protocol.site_facts import (
     blank_federation,
     merged_kind,
 )
-from polyfed.deploy.protocol.terms import DeployedRun, Terms, own_method
+from polyfed.deploy.protocol.terms import DeployedRun, Terms, method_to_json, own_method
 from polyfed.deploy.server.preparation import agreed_preparation
 from polyfed.engine.participation import sampling
 from polyfed.engine.privacy.mechanism import resolved
@@ -78,8 +78,9 @@ class Agreement:
         clip = None if run.privacy is None else run.privacy.clip
         noise = 0.0 if run.privacy is None else run.privacy.noise
         shared = (run.problem, self.kind, self.longest, run.seed, run.init, run.dtype, run.compute, clip, noise)
-        last = (run.rounds, self.fewest, run.sites, self.secure, self.preparation)
-        return Terms(run.name, site, method, *shared, *last)
+        last = (run.rounds, self.fewest, run.sites, self.secure)
+        finish = (run.finish.of(site), run.finish.finetune, method_to_json(run.finish.alone), self.preparation)
+        return Terms(run.name, site, method, *shared, *last, *finish)
 
 
 def reach_agreement(run: DeployedRun, sites: SiteMessenger, folder: Path, rules: FederationRules) -> Agreement:

@@ -7,7 +7,7 @@ import json
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -37,10 +37,11 @@ from polyfed.deploy.protocol.tables import TableSchema, TableSettings, read_layo
 from polyfed.deploy.protocol.terms import Terms, architecture
 from polyfed.deploy.secure.site_sum import SecureSumSite
 from polyfed.deploy.site.local_work import LocalWork
+from polyfed.deploy.site.outcome import save_models, site_models, standing, write_outcome
 from polyfed.deploy.site.policy import PinnedTerms, RunPolicy
 from polyfed.deploy.site.state_file import NEVER, SavedState, StateFile
 from polyfed.deploy.site.table import SiteTable
-from polyfed.engine.checkpoint.tensors import named, save_tree
+from polyfed.engine.checkpoint.tensors import named
 from polyfed.engine.round.records import as_vector
 from polyfed.problem.class_weights import class_rows
 from polyfed.problem.problem import Problem, precision
@@ -242,17 +243,22 @@ class Site:
         file = StateFile(self.folder / "state", terms.run, work.start, work.pending)
         saved = self._settled(work, file, values, arrays, None)
         server = _sent(arrays, "server", work.server)
-        model = work.personal(server, saved.state)
+        models = site_models(work, server, saved.state, compare=self.measure)
         metrics = work.metrics(server, saved.state) if self.measure or self.allow.metrics else {}
         place = self.folder / "models" / checked_name(terms.run, "the run")
         place.mkdir(parents=True, exist_ok=True)
-        save_tree(place / "personal.safetensors", model)
+        save_models(place, models, work, self._rows(terms.preparation))
+        outcome = standing(work, models) if self.measure else None
+        if outcome is not None:
+            write_outcome(place, outcome)
         write_text(place / "metrics.json", json.dumps(metrics, indent=1) + "\n")
         reply = self._reply(fingerprint=terms.fingerprint)
         if self.allow.metrics and terms.clip is None:
             reply.config_records["about"]["metrics"] = json.dumps(_finite(metrics))
+            if outcome is not None:
+                reply.config_records["about"]["outcome"] = json.dumps(asdict(outcome))
         if self.allow.model and terms.clip is None:
-            reply["model"] = wire.as_record(named(model))
+            reply["model"] = wire.as_record(named(models[terms.deploy]))
         return reply
 
     def _terms(self, values: PlainValues) -> Terms:
