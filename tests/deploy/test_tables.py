@@ -92,7 +92,7 @@ def test_tables_of_numbers_are_not_scaled_and_their_columns_come_in_any_order(tm
     whole = pf.Federation.from_csv(tmp_path / "all.csv", client="hospital", target="died")
     sites = {}
     for place, name in enumerate(SITES):
-        own = table[table.hospital == name][["sbp", "n", "died"][:: 1 - 2 * (place == 1)]]
+        own: Any = table[table.hospital == name][["sbp", "n", "died"][:: 1 - 2 * (place == 1)]]
         own.to_csv(tmp_path / f"{name}.csv", index=False)
         sites[name] = site_rows(name, {"source": "csv", "path": str(tmp_path / f"{name}.csv"), "target": "died"}, {})
     grid = Loopback(sites, tmp_path / "run")

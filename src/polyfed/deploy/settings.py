@@ -134,8 +134,8 @@ class SiteSettings:
         return Site(self.name, rows, self.folder, self.allow, self.measure, self.policy)
 
 
-def site_settings(path: Path) -> SiteSettings:
-    """Read and check a site.toml, or the one in a folder."""
+def site_settings(path: Path, connects: bool = True) -> SiteSettings:
+    """Read and check a site.toml, or the one in a folder; one that never `connects` needs neither server nor keys."""
     path = path / "site.toml" if path.is_dir() else path
     sections = read_toml(path)
     _refuse_unknown(sections, SITE_SECTIONS, str(path), "section")
@@ -146,6 +146,8 @@ def site_settings(path: Path) -> SiteSettings:
     if not isinstance(measure, bool):
         raise PolyfedError(f"{path}: site.measure must be true or false, found {measure!r}")
     about.setdefault("own_certificate", f"{about.get('name')}.pem")
+    if not connects:
+        about = {**dict.fromkeys(keys, "none"), **about}
     for key in (*keys, "own_certificate"):
         if not isinstance(about.get(key), str) or not about[key]:
             raise PolyfedError(f"{path}: site.{key} must be a word, found {about.get(key)!r}")
@@ -166,7 +168,7 @@ def site_settings(path: Path) -> SiteSettings:
     policy = _policy(_section(sections, "policy", str(path)), str(path))
     files = [folder / about[name] for name in ("certificate", "key", "own_certificate")]
     for file in files:
-        if not file.is_file():
+        if connects and not file.is_file():
             raise PolyfedError(f"{path}: {file} does not exist")
     certificate, key, own = files
     place = (certificate, key, own, folder)

@@ -140,16 +140,15 @@ def merged_kind(sites: Sequence[str], kinds: Sequence[DataKind], loss: str) -> D
             raise PolyfedError(f"site '{site}' and site '{sites[0]}' have labels as text and as numbers")
     if loss == "softmax":
         if any(kind.label_names is not None for kind in kinds):
-            order = int if are_numbers(_names(first)) else str
-            names = tuple(sorted({name for kind in kinds for name in _names(kind)}, key=order))
+            words = {name for kind in kinds for name in _names(kind)}
+            names = tuple(sorted(words, key=int)) if are_numbers(_names(first)) else _ordered(words)
             return dataclasses.replace(first, label_names=names, classes=len(names), outputs=len(names))
         classes = max(kind.classes or 0 for kind in kinds)
         return dataclasses.replace(first, classes=classes, outputs=classes)
     if loss == "logistic" and len({kind.label_names for kind in kinds}) > 1:
         words = {name for kind in kinds for name in _names(kind)}
         if all(kind.label_names is not None for kind in kinds) and len(words) == 2:  # some have rows of one class only
-            names = encode(np.array(sorted(words)), None, str).label_names
-            return dataclasses.replace(first, label_names=names, classes=2, signs=(0.0, 1.0))
+            return dataclasses.replace(first, label_names=_ordered(words), classes=2, signs=(0.0, 1.0))
         labels = ", ".join(f"'{site}' has {_names(kind)}" for site, kind in zip(sites, kinds, strict=True))
         raise PolyfedError(f"the sites' labels differ: {labels}")
     if loss == "logistic" and len({kind.signs for kind in kinds}) > 1:
@@ -158,6 +157,11 @@ def merged_kind(sites: Sequence[str], kinds: Sequence[DataKind], loss: str) -> D
             raise PolyfedError(f"the sites' labels differ: {labels}")
         return dataclasses.replace(first, signs=(-1.0, 1.0))
     return first
+
+
+def _ordered(words: set[str]) -> tuple[str, ...]:
+    """The names of classes in the order that a table of all rows has: yes comes after no."""
+    return encode(np.array(sorted(words)), None, str).label_names or ()
 
 
 def _names(kind: DataKind) -> tuple[str, ...]:
