@@ -15,8 +15,8 @@ from polyfed.deploy.protocol.plain_values import Refused
 from polyfed.deploy.protocol.terms import Terms
 
 log = logging.getLogger("polyfed")
-NOT_PINNED = ("run", "site", "kind", "preparation", "longest")
-"""Terms that may differ from run to run without asking: names, and what follows from the sites' rows."""
+NOT_PINNED = ("run", "site", "kind", "preparation", "longest", "alone")
+"""Terms that may differ from run to run without asking: names, what follows from the sites' rows, training alone."""
 
 
 @dataclass(frozen=True)
