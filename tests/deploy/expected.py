@@ -28,7 +28,18 @@ def simulated(
     class_weight: Any = None,
     **options: Any,
 ) -> Simulation:
-    problem = pf.Problem(federation, pf.models.linear(), "softmax", 0.01, class_weight)
+    return simulated_on(federation, method, rounds, "softmax", class_weight, **options)
+
+
+def simulated_on(
+    federation: pf.Federation,
+    method: dict[str, Any],
+    rounds: int,
+    loss: str,
+    class_weight: Any = None,
+    **options: Any,
+) -> Simulation:
+    problem = pf.Problem(federation, pf.models.linear(), loss, 0.01, class_weight)
     simulation = Simulation(problem, algorithm_from(method), **{"dtype": "float64", **options})
     simulation.prepare()
     simulation.advance(rounds)

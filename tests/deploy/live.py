@@ -18,7 +18,8 @@ from polyfed.deploy.flower.processes import ChildProcess, environment, free_port
 from polyfed.deploy.flower.server_link import SuperLinkServer
 from polyfed.deploy.new_site import read_published
 from polyfed.deploy.project import make_project
-from polyfed.deploy.settings import read_toml, site_rows, site_settings
+from polyfed.deploy.settings import read_toml, site_settings
+from polyfed.deploy.site.table import SiteTable
 from polyfed.engine.privacy.mechanism import privacy_settings
 from polyfed.engine.simulation import Simulation
 from polyfed.studies.config import algorithm_from
@@ -104,9 +105,8 @@ class Live:
     def simulated(self) -> Simulation:
         """The same run in the simulator, over all sites' rows."""
         sections = read_toml(self.server / "server.toml")
-        parts = [
-            site_rows(s.name, s.data, s.columns) for s in (site_settings(self.folder / site) for site in self.sites)
-        ]
+        tables = [s.site().federation for s in (site_settings(self.folder / site) for site in self.sites)]
+        parts = [table.prepared(None) if isinstance(table, SiteTable) else table for table in tables]
 
         def joined(name: str) -> Split:
             splits = [part.split(name) for part in parts]

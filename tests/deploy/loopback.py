@@ -36,16 +36,16 @@ class Loopback(Grid):
 
     def __init__(
         self,
-        federation: pf.Federation,
+        federation: pf.Federation | dict[str, Any],
         folder: Path,
         measure: bool = False,
         policy: RunPolicy = ANYTHING,
         **allow: bool,
     ) -> None:
-        self.folder, self.names = folder, federation.clients
+        rows = federation if isinstance(federation, dict) else _single(federation)
+        self.folder, self.names = folder, tuple(rows)
         self.sites = {
-            name: Site(name, federation.select([place]), folder / name, SitePolicy(**allow), measure, policy)
-            for place, name in enumerate(federation.clients)
+            name: Site(name, own, folder / name, SitePolicy(**allow), measure, policy) for name, own in rows.items()
         }
         self.nodes = {name: 100 + place for place, name in enumerate(self.sites)}
         self.started = dict.fromkeys(self.sites, 1)
@@ -122,6 +122,8 @@ class Loopback(Grid):
         back: bool = False,
         name: str = "study",
         aggregate: Any = None,
+        data: dict[str, Any] | None = None,
+        deploy: dict[str, Any] | None = None,
         **rules: Any,
     ) -> Any:
         """One run of the ServerApp to its end; what it published."""
@@ -132,6 +134,10 @@ class Loopback(Grid):
             "algorithm": method,
             "run": {"rounds": 5, "dtype": "float64", **(run or {})},
         }
+        if data is not None:
+            settings["data"] = data
+        if deploy is not None:
+            settings["deploy"] = deploy
         if privacy is not None:
             settings["privacy"] = privacy
         if aggregate is not None:
@@ -150,6 +156,11 @@ class Loopback(Grid):
     def assert_equal(self, expected: Simulation) -> None:
         """The published server, and every site's state and model, are those of the simulator."""
         assert_equal(self.folder, "study", self.published, expected)
+
+
+def _single(federation: pf.Federation) -> dict[str, Any]:
+    """Each client's rows by themselves."""
+    return {name: federation.select([place]) for place, name in enumerate(federation.clients)}
 
 
 def _travel(message: Message) -> tuple[Message, int]:

@@ -10,7 +10,9 @@ import pytest
 
 import polyfed as pf
 from polyfed.deploy.project import make_project
+from polyfed.deploy.protocol.tables import TableSettings
 from polyfed.deploy.settings import read_toml, server_settings, site_rows, site_settings
+from polyfed.deploy.site.table import SiteTable
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +38,7 @@ def test_a_project_has_what_each_party_needs_and_secrets_only_where_they_belong(
     assert all((project / name).stat().st_mode & 0o077 == 0 for name in ("server", "north", "south"))
     site = site_settings(project / "north").site()
     assert site.name == "north"
-    assert site.federation.clients == ("north",)
+    assert site.training_rows == 28
     with pytest.raises(pf.PolyfedError, match="not empty"):
         make_project(project, ["a"], "127.0.0.1")
 
@@ -100,9 +102,15 @@ def test_the_configs_that_the_docs_show_are_valid(tmp_path) -> None:
     assert run.method.alpha in site_settings(tmp_path).columns
 
 
-def test_a_table_that_must_be_prepared_is_refused_at_a_site(tmp_path) -> None:
-    """Each site would choose its own means and categories, and the models would not fit together."""
+def test_a_site_takes_its_own_rows_of_a_table_and_says_alone_what_it_alone_knows(tmp_path) -> None:
     path = tmp_path / "rows.csv"
-    path.write_text("site,y,ward\n" + "".join(f"north,{i % 2},{'abc'[i % 3]}\n" for i in range(30)))
-    with pytest.raises(pf.PolyfedError, match="site 'north': its table has columns that must be prepared"):
-        site_rows("north", {"source": "csv", "path": str(path), "client": "site", "target": "y"}, {})
+    path.write_text("site,y,ward,age\n" + "".join(f"{'ab'[i % 2]},{i % 3 % 2},{'uvw'[i % 3]},-9\n" for i in range(60)))
+    section = {"source": "csv", "path": str(path), "client": "site", "target": "y"}
+    table = site_rows("a", {**section, "columns": {"age": {"missing": ["-9"]}, "ward": "skip"}}, {})
+    assert isinstance(table, SiteTable)
+    assert table.training_rows == 21
+    assert {name: sums.present for name, sums in table.sums(TableSettings()).columns.items()} == {"age": 0}
+    with pytest.raises(pf.PolyfedError, match=r"data.columns.ward: a site may say which words are missing, or skip"):
+        site_rows("a", {**section, "columns": {"ward": "category"}}, {})
+    with pytest.raises(pf.PolyfedError, match=r"no row of column 'site' is 'c'"):
+        site_rows("c", section, {})

@@ -43,11 +43,21 @@ def init(
     host: Annotated[str, typer.Option("--host", help="The server's name or address, as sites reach it.")] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", help="The server's port.", min=1, max=65535)] = 8443,
     example: Annotated[bool, typer.Option("--example", help="Give every site some made-up rows.")] = False,
+    advice: Annotated[
+        Path | None, typer.Option("--from", help="The folder of an advice: its sites, model and method.")
+    ] = None,
+    rows: Annotated[bool, typer.Option("--rows", help="With --from: give every site its rows of the table.")] = False,
 ) -> None:
     """Write a project: a folder for the server and one for each site, with configs, certificates and keys."""
+    from polyfed.deploy.from_advice import project_from_advice
     from polyfed.deploy.project import make_project
 
-    make_project(folder, _names(sites), host, port, example)
+    if advice is None and rows:
+        raise PolyfedError("--rows goes with --from")
+    if advice is not None:
+        project_from_advice(advice, folder, host, port, rows)
+    else:
+        make_project(folder, _names(sites), host, port, example)
     out.print(f"{escape(str(folder))}: read README.md there", soft_wrap=True, highlight=False)
 
 
@@ -138,6 +148,19 @@ def admit(
 
 
 @deploy_app.command()
+def add_site(
+    folder: Annotated[Path, typer.Argument(help="The project's folder, with server/ in it.")],
+    name: Annotated[str, typer.Argument(help="The new site's name.")],
+) -> None:
+    """Add a site to a project: its folder, its key and certificate, and its name on the roster."""
+    from polyfed.deploy.project import add_site
+
+    made = add_site(folder, name)
+    text = f"send {made} to site '{name}', and start the server again; a run of another name includes it"
+    out.print(escape(text), soft_wrap=True, highlight=False)
+
+
+@deploy_app.command()
 def accept(folder: SiteFolder, yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False) -> None:
     """Show the terms that a server proposed to this site, and accept them."""
     from polyfed.deploy.settings import site_settings
@@ -166,7 +189,7 @@ def personalize(
     from polyfed.deploy.new_site import personalize_new_site
     from polyfed.deploy.settings import site_settings
 
-    settings = site_settings(folder)
+    settings = site_settings(folder, connects=False)
     newcomer = personalize_new_site(published, settings.site().federation, steps)
     show(newcomer, newcomer.save(settings.folder / "models" / "newcomer"))
 
@@ -197,7 +220,7 @@ def _start_site(folder: Path, say: Callable[[str], None]) -> SuperNode:
 
     settings = site_settings(folder)
     node = SuperNode(settings, say)
-    rows = int(node.site.federation.train.sizes[0])
+    rows = node.site.training_rows
     say(f"site '{settings.name}': {rows} training rows, server {settings.server}")
     return node
 

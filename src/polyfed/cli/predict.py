@@ -15,7 +15,7 @@ from polyfed.core.files import check_file
 
 
 def predict(
-    run: Annotated[Path, typer.Argument(help="The directory of a finished run.")],
+    run: Annotated[Path, typer.Argument(help="The directory of a finished run, or a site's folder.")],
     rows: Annotated[Path, typer.Argument(help="The rows to score: a CSV or Parquet file.")],
     client: Annotated[
         str | None, typer.Option("--client", help="Whose model; by default each row's own, by the client column.")

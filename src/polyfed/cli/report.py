@@ -18,9 +18,14 @@ def report(
 ) -> None:
     """Write one report page about one or several runs."""
     from polyfed.report import write_report
+    from polyfed.report.deployed_runs import outcome_files, write_deployed_report
     from polyfed.studies.run_directory import find_runs, read_run
 
     check_file(output)
+    if deployed := [path for given in runs for path in outcome_files(given)]:
+        write_deployed_report(deployed, output)
+        out.print(f"report: {escape(str(output))}", soft_wrap=True)
+        return
     records = [read_run(path) for given in runs for path in find_runs(given)]
     labels = list(dict.fromkeys(record.label for record in records))
     title = labels[0] if len(labels) == 1 else f"{len(labels)} methods compared"

@@ -7,14 +7,15 @@ from pathlib import Path
 
 from polyfed.core.errors import PolyfedError
 from polyfed.data import Federation
-from polyfed.deploy.server.coordinator import PROBLEM_FILE
+from polyfed.deploy.server.coordinator import PREPARATION_FILE, PROBLEM_FILE
+from polyfed.deploy.site.table import SiteTable
 from polyfed.studies.newcomers import Newcomers, personalize
 from polyfed.studies.newcomers.trained import FOLDER, Trained, restored
 
 
 def read_published(path: Path) -> Trained:
     """The `server/` that a run across sites published, or the run's folder."""
-    place = path / FOLDER if (path / FOLDER / PROBLEM_FILE).is_file() else path
+    place = _server(path)
     if not (place / PROBLEM_FILE).is_file():
         raise PolyfedError(f"{path}: no published server here, expected {PROBLEM_FILE} as in runs/NAME/{FOLDER}")
     try:
@@ -23,6 +24,14 @@ def read_published(path: Path) -> Trained:
         raise PolyfedError(f"{place}: cannot be read: {error}") from None
 
 
-def personalize_new_site(published: Path, rows: Federation, steps: int | None = None) -> Newcomers:
-    """The model of a site that took part in no round, by the method's own rule."""
-    return personalize(read_published(published), rows, steps=steps)
+def personalize_new_site(published: Path, rows: Federation | SiteTable, steps: int | None = None) -> Newcomers:
+    """The model of a site that took part in no round, by the method's own rule; tables are prepared as the run's."""
+    trained = read_published(published)
+    if isinstance(rows, SiteTable):
+        file = _server(published) / PREPARATION_FILE
+        rows = rows.prepared(json.loads(file.read_text()) if file.is_file() else None)
+    return personalize(trained, rows, steps=steps)
+
+
+def _server(path: Path) -> Path:
+    return path / FOLDER if (path / FOLDER / PROBLEM_FILE).is_file() else path

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import shutil
+import tomllib
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import tomlkit
 
 from polyfed.core.errors import PolyfedError
+from polyfed.core.files import write_text
 from polyfed.deploy.keys import issue_site_certificate, make_certificates, make_site_key, read_public_key
 from polyfed.deploy.protocol.names import checked_name, is_name
 from polyfed.deploy.settings import PORT
@@ -58,6 +62,7 @@ target = "y"
 [allow]                   # what may leave beside what the algorithm uploads
 smoothness = true         # L and mu of this site's objective, where the theory's stepsize is asked for
 class_rows = true         # its training rows of each class, where class weights are to be balanced
+sums = true               # counts, sums and categories of its columns, where tables are to be prepared
 metrics = false           # how well the models do on this site's rows
 model = false             # this site's personal model
 plain = true              # uploads that the server can read one by one; false: only masked ones (federation.secure)
@@ -68,6 +73,7 @@ smallest_batch = 8        # the fewest rows in a step: a step on one row tells t
 fewest_steps = 1          # the fewest steps in a round
 fewest_sites = {fewest}          # the fewest sites in a sum
 most_rounds = 1000        # the most rounds of a run
+min_count = 5             # the fewest rows that a category must have to be named to others
 noise = 0.0               # the least noise of a private run, in multiples of its clip; above 0: private runs only
 changes = "ask"           # terms unlike the first run's wait for `polyfed deploy accept`; "allow": they do not
 """
@@ -106,19 +112,54 @@ def make_project(folder: Path, sites: Sequence[str], host: str, port: int = PORT
     (server / "server.toml").write_text(SERVER_TOML.format(sites=names, listen=listen, port=port, minimum=minimum))
     (server / "keys").mkdir()
     for place, site in enumerate(sites):
-        make_site_key(folder / site / f"{site}.key")
-        (folder / site / f"{site}.key.pub").rename(server / "keys" / f"{site}.pub")
-        (folder / site / f"{site}.pem").write_bytes(admit(server, site, server / "keys" / f"{site}.pub"))
-        shutil.copy(server / "certificates" / "ca.pem", folder / site / "ca.pem")
-        (folder / site / "site.toml").write_text(
-            SITE_TOML.format(name=site, host=host, port=port, fewest=min(2, minimum))
-        )
+        _make_site(folder, site, SITE_TOML.format(name=site, host=host, port=port, fewest=min(2, minimum)))
         if example:
             _write_example(folder / site / "data.csv", place)
-    for place in (server, *(folder / site for site in sites)):
-        place.chmod(0o700)  # states and models come to lie here beside the keys
+    server.chmod(0o700)  # states and models come to lie here beside the keys
     text = README.format(count=len(sites), hosts=", ".join(hosts))
     (folder / "README.md").write_text(text)
+
+
+def add_site(folder: Path, site: str) -> Path:
+    """A further site of a project: its folder with key, certificate and config, and its name on the roster."""
+    server = folder / "server"
+    path = server / "server.toml"
+    try:
+        document = tomlkit.parse(path.read_text())
+    except (OSError, ValueError) as error:
+        raise PolyfedError(f"{path}: cannot be read: {error}") from None
+    federation: Any = document.get("federation")
+    if not isinstance(federation, dict) or not isinstance(federation.get("sites"), list) or not federation["sites"]:
+        raise PolyfedError(f"{path}: federation.sites must be a list of names")
+    roster = [str(name) for name in federation["sites"]]
+    if not is_name(site) or site == "server" or site in roster or (folder / site).exists():
+        raise PolyfedError(f"{folder}: cannot add the site {site!r}: no name, or there already")
+    text = _like_another(folder, roster, site, int(federation.get("port", PORT)))
+    _make_site(folder, site, text)
+    federation["sites"].append(site)
+    write_text(path, tomlkit.dumps(document))
+    return folder / site
+
+
+def _like_another(folder: Path, roster: Sequence[str], site: str, port: int) -> str:
+    """A site.toml with the server's address of a site whose config is here."""
+    for other in roster:
+        path = folder / other / "site.toml"
+        if path.is_file():
+            host, _, port_text = tomllib.loads(path.read_text())["site"]["server"].rpartition(":")
+            return SITE_TOML.format(name=site, host=host, port=port_text, fewest=2)
+    return SITE_TOML.format(name=site, host="127.0.0.1", port=port, fewest=2)
+
+
+def _make_site(folder: Path, site: str, text: str) -> None:
+    """A site's folder: its key, its certificate, that of the authority, and site.toml."""
+    server = folder / "server"
+    make_site_key(folder / site / f"{site}.key")
+    (folder / site / f"{site}.key.pub").rename(server / "keys" / f"{site}.pub")
+    (folder / site / f"{site}.pem").write_bytes(admit(server, site, server / "keys" / f"{site}.pub"))
+    shutil.copy(server / "certificates" / "ca.pem", folder / site / "ca.pem")
+    (folder / site / "site.toml").write_text(text)
+    (folder / site).chmod(0o700)  # states and models come to lie here beside the keys
 
 
 def admit(server: Path, site: str, public: Path) -> bytes:

@@ -15,14 +15,18 @@ from polyfed import data
 from polyfed.algorithms.contract import get_algorithm
 from polyfed.core.errors import PolyfedError, suggestion
 from polyfed.data import Federation, Population
-from polyfed.data.formats.tables import from_dataframe, read_table
+from polyfed.data.formats.table_rows import TableRows
+from polyfed.data.formats.tables import read_table
 from polyfed.deploy.protocol.aggregate import check_aggregate
+from polyfed.deploy.protocol.finish import Finish
 from polyfed.deploy.protocol.names import checked_name
 from polyfed.deploy.protocol.rules import FederationRules
+from polyfed.deploy.protocol.tables import TableSettings
 from polyfed.deploy.protocol.terms import DeployedRun
 from polyfed.deploy.secure.server_sum import check_secure
 from polyfed.deploy.site.policy import RunPolicy
 from polyfed.deploy.site.site import Site, SitePolicy
+from polyfed.deploy.site.table import SiteTable, with_own_readings
 from polyfed.engine.participation import sampling
 from polyfed.engine.privacy.accounting import Accountant
 from polyfed.engine.privacy.mechanism import privacy_settings
@@ -30,9 +34,10 @@ from polyfed.engine.robust.settings import aggregate_settings
 from polyfed.studies.config import algorithm_from, check_problem
 from polyfed.studies.run_settings import run_settings
 
-SERVER_SECTIONS = ("federation", "problem", "algorithm", "run", "privacy", "aggregate")
+SERVER_SECTIONS = ("federation", "data", "problem", "algorithm", "run", "deploy", "privacy", "aggregate")
 SITE_SECTIONS = ("site", "data", "columns", "allow", "policy")
 RUN_KEYS = ("rounds", "participation", "seed", "init", "dtype", "compute")
+TABLE_KEYS = ("validation", "test", "features", "seed", "classes", "separator", "encoding", "decimal")
 PORT = 8443
 CLIENT_COLUMN = "(site)"
 """The client column that is added to a table of one site."""
@@ -87,7 +92,17 @@ def server_settings(
     rule = aggregate_settings(_section(sections, "aggregate", where) if "aggregate" in sections else None, where)
     if rule is not None:
         check_aggregate(rule, FederationRules(**rules), privacy is not None, sampling(run.participation, len(sites)))
-    more: dict[str, Any] = {"privacy": privacy, "aggregate": rule}
+    tables = _section(sections, "data", where)
+    _refuse_unknown(tables, _names(TableSettings), f"{where}: [data]", "key")
+    finish = Finish.read(
+        _section(sections, "deploy", where), _section(sections, "algorithm", where), tuple(sites), where
+    )
+    more: dict[str, Any] = {
+        "privacy": privacy,
+        "aggregate": rule,
+        "finish": finish,
+        "tables": TableSettings.of(tables, f"{where}: data."),
+    }
     deployed = DeployedRun(federation.run, federation.sites, problem, method, **options, **more)
     return federation, deployed, FederationRules(**rules)
 
@@ -119,8 +134,8 @@ class SiteSettings:
         return Site(self.name, rows, self.folder, self.allow, self.measure, self.policy)
 
 
-def site_settings(path: Path) -> SiteSettings:
-    """Read and check a site.toml, or the one in a folder."""
+def site_settings(path: Path, connects: bool = True) -> SiteSettings:
+    """Read and check a site.toml, or the one in a folder; one that never `connects` needs neither server nor keys."""
     path = path / "site.toml" if path.is_dir() else path
     sections = read_toml(path)
     _refuse_unknown(sections, SITE_SECTIONS, str(path), "section")
@@ -131,6 +146,8 @@ def site_settings(path: Path) -> SiteSettings:
     if not isinstance(measure, bool):
         raise PolyfedError(f"{path}: site.measure must be true or false, found {measure!r}")
     about.setdefault("own_certificate", f"{about.get('name')}.pem")
+    if not connects:
+        about = {**dict.fromkeys(keys, "none"), **about}
     for key in (*keys, "own_certificate"):
         if not isinstance(about.get(key), str) or not about[key]:
             raise PolyfedError(f"{path}: site.{key} must be a word, found {about.get(key)!r}")
@@ -151,7 +168,7 @@ def site_settings(path: Path) -> SiteSettings:
     policy = _policy(_section(sections, "policy", str(path)), str(path))
     files = [folder / about[name] for name in ("certificate", "key", "own_certificate")]
     for file in files:
-        if not file.is_file():
+        if connects and not file.is_file():
             raise PolyfedError(f"{path}: {file} does not exist")
     certificate, key, own = files
     place = (certificate, key, own, folder)
@@ -175,32 +192,46 @@ def _policy(section: Section, where: str) -> RunPolicy:
     return RunPolicy(tuple(algorithms), **section)
 
 
-def site_rows(name: str, source: Section, columns: dict[str, float]) -> Federation:
-    """A federation with this site as its one client.
+def site_rows(name: str, source: Section, columns: dict[str, float]) -> Federation | SiteTable:
+    """This site's rows. Those of a table are prepared when the sites have agreed on its columns.
 
     A table without a client column is all this site's; of one with it the site takes its own part.
     """
     options = dict(source)
     kind = options.pop("source")
-    if kind in ("csv", "parquet") and "client" not in options:
-        path = Path(str(options.pop("path", "")))
-        if not path.is_file():
-            raise PolyfedError(f"{path}: no such file")
-        frame = read_table(path, kind)
-        rows = from_dataframe(
-            Federation, frame.assign(**{CLIENT_COLUMN: name}), client=CLIENT_COLUMN, origin=f"{path}: ", **options
-        )
-    else:
-        rows = data.load(kind, **options)
+    given = {key: np.array([float(value)]) for key, value in columns.items()}
+    if kind in ("csv", "parquet"):
+        return _site_table(name, kind, options, given)
+    rows = data.load(kind, **options)
     if isinstance(rows, Federation) and rows.preparation is not None and not rows.preparation.is_plain:
         raise PolyfedError(
-            f"site '{name}': its table has columns that must be prepared (categories, dates, missing values), and "
-            "sites do not agree on that before a run; give it columns of numbers without gaps"
+            f"site '{name}': a {kind} of tables has columns that must be prepared (categories, dates, missing values), "
+            "which sites do with a csv or parquet file; give it one of these, or columns of numbers without gaps"
         )
     if len(rows) > 1 or isinstance(rows, Population):
         rows = rows.select([rows.index(name)])
-    given = {key: np.array([float(value)]) for key, value in columns.items()}
     return dataclasses.replace(rows, clients=(name,), columns={**rows.columns, **given})
+
+
+def _site_table(name: str, kind: str, options: Section, columns: dict[str, np.ndarray]) -> SiteTable:
+    path, client, said = Path(str(options.pop("path", ""))), options.pop("client", None), options.pop("columns", None)
+    _refuse_unknown(options, ("target", *TABLE_KEYS), f"site '{name}': [data]", "key")
+    if "target" not in options:
+        raise PolyfedError(f"site '{name}': data.target is missing: the column to predict")
+    if not path.is_file():
+        raise PolyfedError(f"{path}: no such file")
+    dialect: Any = {key: options.pop(key) for key in ("separator", "encoding", "decimal") if key in options}
+    frame: Any = read_table(path, kind, [] if client is None else [client], dialect)
+    if client is not None:
+        if client not in frame.columns:
+            raise PolyfedError(f"{path}: there is no client column {client!r}")
+        frame = frame[frame[client] == name].drop(columns=client)
+        if not len(frame):
+            raise PolyfedError(f"{path}: no row of column {client!r} is {name!r}")
+    frame = with_own_readings(frame, said, f"{path}: ").assign(**{CLIENT_COLUMN: name})
+    rows = TableRows.of(frame, client=CLIENT_COLUMN, origin=f"{path}: ", **options)
+    about = {"name": kind, "path": str(path), "client": CLIENT_COLUMN, "target": options["target"]}
+    return SiteTable(rows, columns, about)
 
 
 def read_toml(path: Path) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from polyfed.data.formats.tables import read_with_dialect
 from polyfed.data.tables.columns import Category
 from polyfed.data.tables.dialect import Dialect
 from polyfed.data.tables.preparation import Preparation
-from polyfed.studies.saved_models import SavedModels, load
+from polyfed.studies.saved_models import ABOUT, SavedModels, load
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,10 @@ def predict_file(run: Path, rows: Path, client: str | None, *, shared: bool = Fa
     """Score a file's rows: by a client's model, by the global one, or each row by that of its own client."""
     import pandas as pd
 
+    run = at_site(run)
     models = load(run)
+    if client is None and not shared and "site_model" in models.about:
+        client = models.clients[0]
     kind = "parquet" if rows.suffix == ".parquet" else "csv"
     if not rows.is_file():
         raise PolyfedError(f"{rows}: no such file")
@@ -60,6 +63,16 @@ def predict_file(run: Path, rows: Path, client: str | None, *, shared: bool = Fa
     for name in scored.columns[len(written.columns) :]:
         written[name] = scored[name].to_numpy()
     return Scored(written, dialect)
+
+
+def at_site(folder: Path) -> Path:
+    """Of a site's folder, the models of the run that ended last there; any other path as it is."""
+    if not (folder / "site.toml").is_file():
+        return folder
+    ended = sorted((folder / "models").glob(f"*/{ABOUT}"), key=lambda file: file.stat().st_mtime)
+    if not ended:
+        raise PolyfedError(f"{folder}: no run has ended at this site yet")
+    return ended[-1].parent
 
 
 def _scored(models: SavedModels, frame: Any, client: str | None, shared: bool) -> Any:

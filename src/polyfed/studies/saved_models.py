@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -28,7 +28,7 @@ from polyfed.engine.measure import FineTune
 from polyfed.engine.simulation import Simulation
 from polyfed.models import MODELS, Model, Params
 from polyfed.problem.prediction import LINKS, Label, Predictor, labels_of
-from polyfed.problem.problem import precision
+from polyfed.problem.problem import DType, Problem, precision
 from polyfed.studies.run_directory import JsonObject, find_runs
 
 if TYPE_CHECKING:
@@ -64,32 +64,62 @@ def write_about(folder: Path, simulation: Simulation, label: str, section: JsonO
     `finetuned`: clients deploy the fine-tuned global model.
     """
     problem, data = simulation.problem, simulation.problem.federation
-    preparation = data.preparation if isinstance(data, Federation) else None
     try:
         labels = labels_of(problem)
     except PolyfedError:  # of tags and sequences, which nothing predicts
         labels = None
-    about: JsonObject = {
+    about = saved_about(
+        problem,
+        simulation.dtype,
+        method={"name": simulation.method.name, "label": label, "round": simulation.round},
+        section=section,
+        labels=labels,
+        preparation=data.preparation if isinstance(data, Federation) else None,
+        columns={key: data.source.get(key) for key in ("client", "target")},
+        clients=[str(data.clients[client]) for client in simulation.evaluated.tolist()],
+        deploys="personal" if simulation.facts.personalizes or finetuned else "global",
+    )
+    write_saved_about(folder, about, [GLOBAL, PERSONAL])
+
+
+def saved_about(
+    problem: Problem,
+    dtype: DType,
+    *,
+    method: JsonObject,
+    section: JsonObject,
+    labels: tuple[Label, ...] | None,
+    preparation: Preparation | None,
+    columns: JsonObject,
+    clients: Sequence[str],
+    deploys: str,
+) -> JsonObject:
+    """What model.json says, but for the weights."""
+    return {
         "format": FORMAT,
         "polyfed": __version__,
-        "method": {"name": simulation.method.name, "label": label, "round": simulation.round},
+        "method": method,
         "problem": section,
         "loss": problem.loss.name,
         "link": LINKS.get(problem.loss.name),
         "labels": labels,
         "data": {
-            "features": data.feature_shape,
-            "outputs": problem.loss.outputs(data),
+            "features": problem.federation.feature_shape,
+            "outputs": problem.loss.outputs(problem.federation),
             "digest": problem.fingerprint,
         },
-        "columns": {key: data.source.get(key) for key in ("client", "target")},
+        "columns": columns,
         "preparation": None if preparation is None else preparation.to_json(),
-        "dtype": simulation.dtype,
-        "deploys": "personal" if simulation.facts.personalizes or finetuned else "global",
-        "clients": [data.clients[client] for client in simulation.evaluated.tolist()],
-        "weights": {name: _digest(folder / name) for name in (GLOBAL, PERSONAL) if (folder / name).is_file()},
+        "dtype": dtype,
+        "deploys": deploys,
+        "clients": list(clients),
     }
-    about = json.loads(json.dumps(about))
+
+
+def write_saved_about(folder: Path, about: JsonObject, weights: Iterable[str]) -> None:
+    """Write model.json; it knows the digests of those of the files of weights that are there."""
+    digests = {name: _digest(folder / name) for name in weights if (folder / name).is_file()}
+    about = json.loads(json.dumps({**about, "weights": digests}))
     write_text(folder / ABOUT, json.dumps({**about, "checksum": _checksum(about)}, indent=1) + "\n")
 
 
@@ -119,6 +149,9 @@ class SavedModels:
         """The model that a client deploys."""
         if client not in self.clients:
             raise PolyfedError(f"{self.path}: there is no client {client!r}{suggestion(str(client), self.clients)}")
+        if "site_model" in self.about:  # of a site, which has one model of each kind
+            with self._reading(self.about["site_model"]) as file:
+                return load_tree(file, self._like)
         if self.about["deploys"] == "global":
             return self.global_params
         if PERSONAL not in self.about["weights"]:
@@ -157,7 +190,7 @@ class SavedModels:
         return jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes)
 
     def _reading(self, name: str) -> _Reading:
-        return _Reading(self.path / FOLDER / name, self.about["weights"][name])
+        return _Reading(_folder(self.path) / name, self.about["weights"][name])
 
 
 class _Reading:
@@ -184,15 +217,15 @@ def load(run: str | Path) -> SavedModels:
     try:
         return SavedModels(path, about, _predictor(about))
     except (KeyError, TypeError, AttributeError) as error:
-        raise PolyfedError(f"{path / FOLDER / ABOUT}: cannot be read as a saved model: {error!r}") from None
+        raise PolyfedError(f"{_folder(path) / ABOUT}: cannot be read as a saved model: {error!r}") from None
     except PolyfedError as error:
-        raise PolyfedError(f"{path / FOLDER / ABOUT}: {error}") from None
+        raise PolyfedError(f"{_folder(path) / ABOUT}: {error}") from None
 
 
 def read_about(run: str | Path) -> JsonObject:
     """The model.json of a run's folder."""
     path = Path(run)
-    file = path / FOLDER / ABOUT
+    file = _folder(path) / ABOUT
     if not file.is_file():
         if path.is_dir() and not (path / "config.toml").is_file():
             raise PolyfedError(f"{path}: a folder of runs, expected one of them, such as {find_runs(path)[0]}")
@@ -211,6 +244,11 @@ def read_about(run: str | Path) -> JsonObject:
             raise
         raise PolyfedError(f"{file}: cannot be read as a saved model: {error!r}") from None
     return about
+
+
+def _folder(path: Path) -> Path:
+    """Where a run's models are: in its folder `models`, or, of a site, in the path itself."""
+    return path if (path / ABOUT).is_file() else path / FOLDER
 
 
 def _predictor(about: JsonObject) -> Predictor:

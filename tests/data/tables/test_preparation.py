@@ -12,10 +12,11 @@ import pytest
 from polyfed.core.errors import PolyfedError
 from polyfed.data import Federation
 from polyfed.data.tables.columns import Category, Moment, Number, Skipped, YesNo
-from polyfed.data.tables.learning import learn
+from polyfed.data.tables.learning import learn, learn_together
 from polyfed.data.tables.overrides import read_overrides
 from polyfed.data.tables.preparation import Preparation
-from polyfed.data.tables.sums import SiteSums, site_sums
+from polyfed.data.tables.schema import Layout, SiteSchema, added, agreed_layout
+from polyfed.data.tables.sums import site_sums
 
 SITES = ("north", "south", "west")
 
@@ -125,7 +126,7 @@ def test_a_category_that_few_rows_of_every_site_have_is_not_named_by_any():
     df = raw()
     df["town"] = np.where(np.arange(len(df)) < 12, "Hameln", "Bremen")  # at most 4 rows a site
     sums = [site_sums(name, part, ["town"], {}, 5) for name, part in df.groupby("site")]
-    assert "Hameln" not in json.dumps([site.to_json() for site in sums])
+    assert not any("Hameln" in site.columns["town"].counts for site in sums)
     town = learn(sums).columns[0]
     assert isinstance(town, Category)
     assert (town.categories, town.other) == (("Bremen",), True)
@@ -140,8 +141,10 @@ def test_what_is_learned_depends_neither_on_the_order_of_sites_nor_of_rows_and_s
     learned = learn(sums)
     mixed = df.sample(frac=1, random_state=1)
     again = [site_sums(name, part, columns, {}, 5) for name, part in mixed.groupby("site", sort=False)][::-1]
-    sent = [SiteSums.from_json(json.loads(json.dumps(site.to_json()))) for site in again]
-    assert learn(sent).columns == learned.columns
+    schemas = [SiteSchema.of(site) for site in again]
+    layout = Layout.from_json(json.loads(json.dumps(agreed_layout(schemas).to_json())))
+    vectors = [json.loads(json.dumps(layout.vector(site).tolist())) for site in again]
+    assert learn_together(schemas, layout, added(map(np.array, vectors))).columns == learned.columns
     copied = Preparation.from_json(json.loads(json.dumps(learned.to_json())))
     assert copied == learned
     np.testing.assert_array_equal(copied.apply(df[df.columns[::-1]]), learned.apply(df))
@@ -295,8 +298,8 @@ def test_a_broken_preparation_is_refused():
     for given in ({}, {"format": 9}, {"format": 1, "columns": [{"kind": "odd"}], "lacking": {}, "notes": []}):
         with pytest.raises(PolyfedError, match="preparation"):
             Preparation.from_json(given)
-    with pytest.raises(PolyfedError, match="sums of a site"):
-        SiteSums.from_json({"site": "a"})
+    with pytest.raises(PolyfedError, match="layout of sums"):
+        Layout.from_json([{"name": "a"}])
 
 
 def test_a_column_that_the_site_had_may_not_be_lacking_later():

@@ -5,15 +5,17 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
+
+import numpy as np
 
 from polyfed.core.errors import PolyfedError
-from polyfed.data.tables.cells import FORMATS, PARTS
+from polyfed.data.tables.cells import PARTS
 from polyfed.data.tables.columns import Category, Column, Moment, Number, Skipped, YesNo
 from polyfed.data.tables.overrides import Override, check_names
 from polyfed.data.tables.preparation import Preparation
-from polyfed.data.tables.sums import MOSTLY, ColumnSums, SiteSums, Sums
+from polyfed.data.tables.schema import CHOSEN, ColumnSchema, Layout, SiteSchema, added, agreed_layout
+from polyfed.data.tables.sums import MOSTLY, ColumnSums, SiteSums
 
 MOST = 100
 """The most categories of a column; those with fewer rows are "other"."""
@@ -21,8 +23,6 @@ SOME = 0.5
 """The share of rows whose word another row of the site has, too, for words to be categories."""
 SENTENCE = 3
 """Blank-separated words in a cell, on average, that make it free text."""
-MANY = 100
-"""Whole numbers that differ in all rows of every site are an identifier, where a site has at least so many rows."""
 PER_NAME = 20
 """A column that is named like an identifier, and has fewer rows than this for each value, is one."""
 IDENTIFIER = re.compile(r"(^|_)(id|ids|uuid|guid|rowid|key|index|idx|nr|number)$")
@@ -30,17 +30,29 @@ IDENTIFIER = re.compile(r"(^|_)(id|ids|uuid|guid|rowid|key|index|idx|nr|number)$
 
 def learn(sites: Sequence[SiteSums], overrides: Mapping[str, Override] | None = None) -> Preparation:
     """The preparation of all columns that any site has, in the order in which they first appear."""
+    schemas = [SiteSchema.of(site) for site in sites]
+    layout = agreed_layout(schemas)
+    return learn_together(schemas, layout, added(map(layout.vector, sites)), overrides)
+
+
+def learn_together(
+    schemas: Sequence[SiteSchema], layout: Layout, total: np.ndarray, overrides: Mapping[str, Override] | None = None
+) -> Preparation:
+    """The preparation that follows from what sites say in words, and from the sum of their numbers."""
     overrides = overrides or {}
-    names = list(dict.fromkeys(name for site in sites for name in site.columns))
+    sums = layout.totals(total)
+    names = list(sums.columns)
     check_names(overrides, names)
-    rows = sum(site.rows for site in sites)
     columns, notes = [], []
-    for name in names:
-        about = _Column(name, rows, [site.columns.get(name, ColumnSums()) for site in sites])
+    for column in layout.columns:
+        name = column.name
+        sites = [schema.columns.get(name, ColumnSchema(False)) for schema in schemas]
+        about = _Column(name, sums.rows, sums.columns[name], sites, column.formats)
         columns.append(about.decided(overrides.get(name, Override())))
         notes += about.notes
     lacking = {
-        site.site: tuple(name for name in names if site.columns.get(name, ColumnSums()).present == 0) for site in sites
+        schema.site: tuple(n for n in names if not schema.columns.get(n, ColumnSchema(False)).present)
+        for schema in schemas
     }
     preparation = Preparation(tuple(columns), {site: gone for site, gone in lacking.items() if gone}, tuple(notes))
     if not preparation.feature_names:
@@ -54,41 +66,21 @@ class _Column:
 
     name: str
     rows: int
-    sites: list[ColumnSums]
+    total: ColumnSums
+    sites: list[ColumnSchema]
+    formats: Sequence[str]
+    notes: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.notes: list[str] = []
-        self.present = sum(site.present for site in self.sites)
-        self.distinct, self.repeated, self.length, self.whole, self.yes, self.no = (
-            sum(values)
-            for values in zip(
-                *((s.distinct, s.repeated, s.length, s.whole, s.yes, s.no) for s in self.sites), strict=True
-            )
+        total = self.total
+        self.present, self.distinct, self.repeated, self.length = (
+            total.present,
+            total.distinct,
+            total.repeated,
+            total.length,
         )
-
-    @cached_property
-    def numbers(self) -> Sums:
-        return Sums.merged(site.numbers for site in self.sites)
-
-    @cached_property
-    def formats(self) -> list[str]:
-        """How dates are written: what most sites can read, and what the others write."""
-        totals = Counter[str]()
-        for site in self.sites:
-            totals.update({format: parts[PARTS[-1]].count for format, parts in site.moments.items()})
-        order = sorted(totals, key=lambda format: (-totals[format], _rank(format)))
-        unread, chosen = [site for site in self.sites if site.moments], []
-        for format in order:
-            if any(format in site.moments for site in unread):
-                chosen.append(format)
-                unread = [site for site in unread if format not in site.moments]
-        return chosen
-
-    @cached_property
-    def moments(self) -> dict[str, Sums]:
-        """The parts of the dates, each site's by the first format that it has."""
-        read = [next((s.moments[f] for f in self.formats if f in s.moments), None) for s in self.sites]
-        return {part: Sums.merged(parts[part] for parts in read if parts is not None) for part in PARTS}
+        self.numbers, self.whole, self.yes, self.no = total.numbers, total.whole, total.yes, total.no
+        self.moments = total.moments.get(CHOSEN, {})
 
     def decided(self, said: Override) -> Column:
         """The column as it is said to be, or as its cells look."""
@@ -125,7 +117,7 @@ class _Column:
             return None
         if IDENTIFIER.search(_plain(self.name)) and self.numbers.count < PER_NAME * self.distinct:
             return "an identifier, by its name and its many values"
-        if self.distinct == self.numbers.count and max(site.present for site in self.sites) >= MANY:
+        if self.distinct == self.numbers.count and any(site.many for site in self.sites):
             return "an identifier: whole numbers, all different"
         return None
 
@@ -158,9 +150,7 @@ class _Column:
         return YesNo(self.name, said.missing, indicator, float(str(said.fill).lower() in ("1", "yes", "true")), True)
 
     def _category(self, said: Override) -> Column:
-        counts = Counter[str]()
-        for site in self.sites:
-            counts.update(site.counts)
+        counts = Counter(self.total.counts)
         ranked = sorted(counts, key=lambda value: (-counts[value], value))
         kept = said.values or tuple(sorted(ranked[:MOST]))
         indicator, others = self.present < self.rows, self.present - sum(counts[value] for value in kept)
@@ -174,12 +164,7 @@ class _Column:
             return Skipped(self.name, "no cell is a date")
         parts, first = self.moments, self.formats[0]
         read = parts[PARTS[-1]].count
-        also = [
-            format
-            for site in self.sites
-            for format, sums in site.moments.items()
-            if _ambiguous(first, format) and sums[PARTS[-1]].count == site.present
-        ]
+        also = [format for site in self.sites for format in site.exact if _ambiguous(first, format)]
         if also:
             self.notes.append(
                 f"column {self.name!r}: dates are read as {first}, but {also[0]} fits as well; "
@@ -192,10 +177,6 @@ class _Column:
             return Skipped(self.name, "the same in every training row")
         means, scale = tuple(parts[part].mean for part in kept), parts["year"].deviation or 1.0
         return Moment(self.name, said.missing, indicator, tuple(self.formats), kept, means, scale)
-
-
-def _rank(format: str) -> int:
-    return FORMATS.index(format) if format in FORMATS else -1
 
 
 def _ambiguous(one: str, other: str) -> bool:

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
 
-from polyfed.core.errors import PolyfedError
 from polyfed.data.tables.cells import FORMATS, PARTS, Cells
 from polyfed.data.tables.overrides import Override
 
@@ -92,22 +91,6 @@ class SiteSums:
     site: str
     rows: int
     columns: dict[str, ColumnSums]
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, given: Mapping[str, Any]) -> Self:
-        columns = {}
-        try:
-            for name, about in given["columns"].items():
-                moments = {
-                    kind: {part: Sums(**of) for part, of in parts.items()} for kind, parts in about["moments"].items()
-                }
-                columns[name] = ColumnSums(**{**about, "numbers": Sums(**about["numbers"]), "moments": moments})
-            return cls(given["site"], given["rows"], columns)
-        except (KeyError, TypeError, AttributeError) as error:
-            raise PolyfedError(f"the sums of a site cannot be read: {error!r}") from None
 
 
 def site_sums(

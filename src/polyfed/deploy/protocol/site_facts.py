@@ -7,15 +7,17 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NotRequired, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 import numpy as np
 
 from polyfed.core.errors import PolyfedError
 from polyfed.data import Federation, Split
+from polyfed.data.labels import encode
 from polyfed.data.split import offsets_of
 from polyfed.deploy.protocol.bounds import ANY, CLASS_ROWS, read_kind
 from polyfed.deploy.protocol.plain_values import Refused
+from polyfed.deploy.protocol.tables import read_preparation
 from polyfed.deploy.protocol.terms import ProblemSection
 from polyfed.models import Architecture
 from polyfed.problem.losses import LOSSES
@@ -72,6 +74,8 @@ class FactRequest:
     """whether batches are drawn with replacement"""
     private: bool = False
     """whether the run is differentially private"""
+    preparation: dict[str, Any] | None = None
+    """of the sites' tables"""
 
     def to_json(self) -> str:
         return json.dumps(dataclasses.asdict(self))
@@ -89,6 +93,7 @@ class FactRequest:
             if request.kind is not None:
                 read_kind(request.kind, ANY)
             check_problem(request.problem, "problem")
+            read_preparation(request.preparation)
         except (Refused, PolyfedError) as error:
             raise Refused(f"the request of facts is wrong: {error}") from None
         except Exception as error:
@@ -135,12 +140,15 @@ def merged_kind(sites: Sequence[str], kinds: Sequence[DataKind], loss: str) -> D
             raise PolyfedError(f"site '{site}' and site '{sites[0]}' have labels as text and as numbers")
     if loss == "softmax":
         if any(kind.label_names is not None for kind in kinds):
-            order = int if are_numbers(_names(first)) else str
-            names = tuple(sorted({name for kind in kinds for name in _names(kind)}, key=order))
+            words = {name for kind in kinds for name in _names(kind)}
+            names = tuple(sorted(words, key=int)) if are_numbers(_names(first)) else _ordered(words)
             return dataclasses.replace(first, label_names=names, classes=len(names), outputs=len(names))
         classes = max(kind.classes or 0 for kind in kinds)
         return dataclasses.replace(first, classes=classes, outputs=classes)
     if loss == "logistic" and len({kind.label_names for kind in kinds}) > 1:
+        words = {name for kind in kinds for name in _names(kind)}
+        if all(kind.label_names is not None for kind in kinds) and len(words) == 2:  # some have rows of one class only
+            return dataclasses.replace(first, label_names=_ordered(words), classes=2, signs=(0.0, 1.0))
         labels = ", ".join(f"'{site}' has {_names(kind)}" for site, kind in zip(sites, kinds, strict=True))
         raise PolyfedError(f"the sites' labels differ: {labels}")
     if loss == "logistic" and len({kind.signs for kind in kinds}) > 1:
@@ -149,6 +157,11 @@ def merged_kind(sites: Sequence[str], kinds: Sequence[DataKind], loss: str) -> D
             raise PolyfedError(f"the sites' labels differ: {labels}")
         return dataclasses.replace(first, signs=(-1.0, 1.0))
     return first
+
+
+def _ordered(words: set[str]) -> tuple[str, ...]:
+    """The names of classes in the order that a table of all rows has: yes comes after no."""
+    return encode(np.array(sorted(words)), None, str).label_names or ()
 
 
 def _names(kind: DataKind) -> tuple[str, ...]:

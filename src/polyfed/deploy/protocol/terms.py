@@ -5,19 +5,24 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, TypedDict, get_args
 
 import jax
 import numpy as np
 
 import polyfed
+from polyfed.algorithms import Local
 from polyfed.algorithms.contract import Algorithm, get_algorithm
 from polyfed.core.errors import PolyfedError
 from polyfed.core.precision import Compute
 from polyfed.deploy.protocol.bounds import ANY, read_kind
+from polyfed.deploy.protocol.finish import MODELS as DEPLOYED
+from polyfed.deploy.protocol.finish import Finish, read_finetune
 from polyfed.deploy.protocol.names import is_name
 from polyfed.deploy.protocol.plain_values import Refused
+from polyfed.deploy.protocol.tables import TableSettings, read_preparation
+from polyfed.engine.measure import FineTune
 from polyfed.engine.participation import Bernoulli
 from polyfed.engine.privacy.mechanism import Privacy
 from polyfed.engine.robust.settings import Aggregate
@@ -48,6 +53,10 @@ class DeployedRun:
     dtype: DType = "float32"
     compute: Compute | None = None
     privacy: Privacy | None = None
+    finish: Finish = field(default_factory=Finish)
+    """which models sites deploy at the end"""
+    tables: TableSettings = field(default_factory=TableSettings)
+    """what is said of the sites' tables"""
     aggregate: Aggregate | None = None
     """the rule by which the server makes one of single uploads; None: their mean"""
 
@@ -84,9 +93,18 @@ class Terms:
     """the sites of the run"""
     secure: bool = False
     """whether uploads are masked"""
+    deploy: str = "personal"
+    """the model that this site deploys at the end"""
+    finetune: FineTune | None = None
+    """the personal model is the global one after these steps at the site"""
+    alone: MethodJson | None = None
+    """how this site trains alone beside the run; None: it does not"""
+    preparation: dict[str, Any] | None = None
+    """what becomes of the columns of the sites' tables, as JSON"""
 
     def to_json(self) -> str:
         plain = {**vars(self), "method": method_to_json(self.method), "kind": vars(self.kind)}
+        plain["finetune"] = None if self.finetune is None else asdict(self.finetune)
         return json.dumps(plain, sort_keys=True)
 
     @classmethod
@@ -98,6 +116,7 @@ class Terms:
             method.check()
             kind = DataKind.from_json(read_kind(terms["kind"], ANY))
             terms |= {"method": method, "kind": kind, "roster": tuple(terms["roster"])}
+            terms["finetune"] = read_finetune(terms["finetune"])
             made = cls(**terms)
             made.check()
         except (Refused, PolyfedError) as error:
@@ -122,10 +141,19 @@ class Terms:
         if not isinstance(self.secure, bool) or not isinstance(self.init, str | None):
             raise ValueError("a flag or a start that is none")
         check_problem(self.problem, "problem")
+        read_preparation(self.preparation)
+        if self.deploy not in DEPLOYED:
+            raise ValueError(f"no model {self.deploy!r}")
+        if self.alone is not None:
+            if self.alone["name"] != Local.name:
+                raise ValueError("training alone by another method")
+            method_from_json(self.alone).check()
 
     def computation(self, round: int) -> str:
         """A digest of what a site computes in a round, whatever the run is called and whoever else takes part."""
-        plain, others = json.loads(self.to_json()), ("run", "roster", "fewest", "rounds", "kind", "longest", "seed")
+        others = ("run", "roster", "fewest", "rounds", "kind", "preparation", "longest", "seed")
+        others += ("deploy", "finetune", "alone")  # what happens after the rounds
+        plain = json.loads(self.to_json())
         same = {name: value for name, value in plain.items() if name not in others}
         return hashlib.blake2b(json.dumps([same, round], sort_keys=True).encode(), digest_size=16).hexdigest()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil, log2
 
@@ -54,7 +55,26 @@ class FixedPoint:
     def decoded(self, words: np.ndarray) -> np.ndarray:
         """The sum as real numbers. A sum that its terms cannot have is refused."""
         parts = words.astype(np.int64).reshape(self.words, -1)
-        total = np.sum([part / self.finer**place for place, part in enumerate(parts)], axis=0) / self.scale
+        total = _exact_sum([part / self.finer**place for part, place in _halves(parts)]) / self.scale
         if np.max(np.abs(total), initial=0.0) > self.parties * self.bound + self.error:
             raise Refused("the sum is beyond what its uploads can add up to")
         return total
+
+
+def _halves(parts: np.ndarray) -> Iterator[tuple[np.ndarray, int]]:
+    """Each word as two real numbers that lose no digit, the coarsest first, with the word's place."""
+    for place, part in enumerate(parts):
+        low = part & 0xFFFFFFFF
+        yield (part - low).astype(np.float64), place
+        yield low.astype(np.float64), place
+
+
+def _exact_sum(numbers: Sequence[np.ndarray]) -> np.ndarray:
+    """Their sum, with what each addition rounds off added at the end (Knuth's two-sum)."""
+    total, lost = np.zeros_like(numbers[0]), np.zeros_like(numbers[0])
+    for number in numbers:
+        after = total + number
+        back = after - total
+        lost += (total - (after - back)) + (number - back)
+        total = after
+    return total + lost

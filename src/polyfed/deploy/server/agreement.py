@@ -32,7 +32,8 @@ from polyfed.deploy.protocol.site_facts import (
     blank_federation,
     merged_kind,
 )
-from polyfed.deploy.protocol.terms import DeployedRun, Terms, own_method
+from polyfed.deploy.protocol.terms import DeployedRun, Terms, method_to_json, own_method
+from polyfed.deploy.server.preparation import agreed_preparation
 from polyfed.engine.participation import sampling
 from polyfed.engine.privacy.mechanism import resolved
 from polyfed.engine.simulation import BALANCED
@@ -55,6 +56,8 @@ class Agreement:
     fewest: int
     """the fewest sites in a sum"""
     secure: bool
+    preparation: dict[str, Any] | None = None
+    """of the sites' tables, as JSON"""
 
     @property
     def longest(self) -> int:
@@ -75,7 +78,9 @@ class Agreement:
         clip = None if run.privacy is None else run.privacy.clip
         noise = 0.0 if run.privacy is None else run.privacy.noise
         shared = (run.problem, self.kind, self.longest, run.seed, run.init, run.dtype, run.compute, clip, noise)
-        return Terms(run.name, site, method, *shared, run.rounds, self.fewest, run.sites, self.secure)
+        last = (run.rounds, self.fewest, run.sites, self.secure)
+        finish = (run.finish.of(site), run.finish.finetune, method_to_json(run.finish.alone), self.preparation)
+        return Terms(run.name, site, method, *shared, *last, *finish)
 
 
 def reach_agreement(run: DeployedRun, sites: SiteMessenger, folder: Path, rules: FederationRules) -> Agreement:
@@ -85,10 +90,12 @@ def reach_agreement(run: DeployedRun, sites: SiteMessenger, folder: Path, rules:
     file = folder / "facts.json"
     facts: dict[str, SiteFacts] = json.loads(file.read_text()) if file.exists() else {}
     loss, private = run.problem["loss"], run.privacy is not None
+    preparation = agreed_preparation(run, sites, folder, rules)
     if set(facts) != set(run.sites):
-        facts = _ask_for_facts(run, sites, FactRequest(ALWAYS, loss, run.problem, private=private), deadline, bounds)
+        request = FactRequest(ALWAYS, loss, run.problem, private=private, preparation=preparation)
+        facts = _ask_for_facts(run, sites, request, deadline, bounds)
     if run.problem.get("class_weight") == "balanced":
-        run = _balanced(run, sites, facts, deadline, bounds)
+        run = _balanced(run, sites, facts, deadline, bounds, preparation)
     withheld: PolyfedError | None = None
     while True:
         kind, problem = _rowless_problem(run, facts)
@@ -103,7 +110,9 @@ def reach_agreement(run: DeployedRun, sites: SiteMessenger, folder: Path, rules:
             method = decided(method, sampled=not sampling(run.participation, len(run.sites)).full)
             break
         except MissingFact as missing:
-            request = FactRequest((missing.fact,), loss, run.problem, asdict(kind), missing.batch, missing.replace)
+            batch = (missing.batch, missing.replace)
+            about = (loss, run.problem, asdict(kind), *batch)
+            request = FactRequest((missing.fact,), *about, preparation=preparation)
             try:
                 for site, reported in _ask_for_facts(run, sites, request, deadline, bounds).items():
                     facts[site] |= reported
@@ -117,7 +126,7 @@ def reach_agreement(run: DeployedRun, sites: SiteMessenger, folder: Path, rules:
     rows = {site: reported["rows"][0] for site, reported in facts.items()}
     cohort = sampling(run.participation, len(run.sites)).capacity
     fewest = cohort if rules.minimum is None else min(rules.minimum, cohort)
-    return Agreement(run, method, problem, kind, rows, fewest, rules.secure)
+    return Agreement(run, method, problem, kind, rows, fewest, rules.secure, preparation)
 
 
 def _refuse_outlier(facts: dict[str, SiteFacts]) -> None:
@@ -130,7 +139,12 @@ def _refuse_outlier(facts: dict[str, SiteFacts]) -> None:
 
 
 def _balanced(
-    run: DeployedRun, sites: SiteMessenger, facts: dict[str, SiteFacts], deadline: float, bounds: FactBounds
+    run: DeployedRun,
+    sites: SiteMessenger,
+    facts: dict[str, SiteFacts],
+    deadline: float,
+    bounds: FactBounds,
+    preparation: dict[str, Any] | None,
 ) -> DeployedRun:
     """The run with the class weights that follow from the rows of all sites in place of "balanced"."""
     if run.privacy is not None:
@@ -138,7 +152,7 @@ def _balanced(
     kind = merged_kind(run.sites, [DataKind.from_json(facts[site]["kind"]) for site in run.sites], run.problem["loss"])
     if any(CLASS_ROWS not in reported for reported in facts.values()):
         unweighted = {key: value for key, value in run.problem.items() if key != "class_weight"}
-        request = FactRequest((CLASS_ROWS,), run.problem["loss"], unweighted, asdict(kind))
+        request = FactRequest((CLASS_ROWS,), run.problem["loss"], unweighted, asdict(kind), preparation=preparation)
         for site, reported in _ask_for_facts(run, sites, request, deadline, bounds).items():
             facts[site] |= reported
             if len(reported[CLASS_ROWS]) != kind.classes or sum(reported[CLASS_ROWS]) != facts[site]["rows"][0]:

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from functools import reduce
 from operator import add
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -16,6 +17,7 @@ from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 from flwr.serverapp import Grid
 from safetensors.numpy import save_file
 
+from polyfed.algorithms.contract import global_model
 from polyfed.core import trees
 from polyfed.core.errors import PolyfedError
 from polyfed.core.files import write_text
@@ -46,11 +48,15 @@ from polyfed.engine.round.order import in_order
 from polyfed.engine.round.records import Sums, from_vector
 from polyfed.engine.simulation import as_traced
 from polyfed.problem.problem import Problem, precision
+from polyfed.report.deployed_page import Outcome, write_deployed_page
+from polyfed.report.deployed_runs import AT_SERVER as OUTCOMES
 from polyfed.studies.newcomers import trained
 
 log = logging.getLogger("polyfed")
 PROBLEM_FILE = "problem.json"
 """The section [problem] beside the published server."""
+PREPARATION_FILE = "preparation.json"
+"""What becomes of the columns of tables, beside the published server."""
 
 
 class Coordinator:
@@ -101,6 +107,8 @@ class Coordinator:
             problem, as_traced(self.method), place, self.sampling, None, data, splits, privacy=privacy
         )
         params = problem.init(deployed.init, deployed.seed)
+        if deployed.finish.needs_global and global_model(self.method.init_server(params)) is None:
+            raise PolyfedError(f"{self.method.name} has no global model, which [deploy] asks for")
         self.server = self.programs.everywhere(self.programs.method.init_server(params))
         start = jax.tree.map(np.asarray, self.programs.method.init_client(params))
         self.empty_sums: Sums = jax.tree.map(np.asarray, self.programs.no_uploads(self.server, start))
@@ -297,15 +305,21 @@ class Coordinator:
             self.ledger.round,
             self.deployed.seed,
             self.deployed.dtype,
-            class_weight=self.agreement.run.problem.get("class_weight"),
+            self.deployed.finish.finetune,
+            self.agreement.run.problem.get("class_weight"),
         )
         trained.save(self.folder, known)
         write_text(self.folder / trained.FOLDER / PROBLEM_FILE, json.dumps(self.deployed.problem, indent=1) + "\n")
+        preparation = self.agreement.preparation
+        if preparation is not None:
+            write_text(self.folder / trained.FOLDER / PREPARATION_FILE, json.dumps(preparation, indent=1) + "\n")
 
     def _finish(self) -> None:
         """Every site settles its last round and gets the trained server. An absent site gets it in a later `run`."""
         file = self.folder / "finished.json"
         finished: dict[str, object] = json.loads(file.read_text()) if file.exists() else {}
+        told = self.folder / OUTCOMES
+        outcomes: dict[str, Any] = json.loads(told.read_text()) if told.exists() else {}
         server = wire.as_record(wire.named(jax.tree.map(np.asarray, self.server)))
         models = self.folder / "models"
 
@@ -323,6 +337,11 @@ class Coordinator:
             if why is not None:
                 return why
             metrics = read_metrics(json_object(values, "metrics")) if "metrics" in values else None
+            if "outcome" in values:
+                outcome = Outcome.from_json(json_object(values, "outcome"))
+                if (outcome.site, outcome.run) != (site, self.deployed.name):
+                    return "an outcome of another site or run"
+                outcomes[site] = asdict(outcome)
             if "model" in reply.array_records:
                 model = wire.as_arrays(reply.array_records["model"])
                 wire.as_tree(model, self.params, "model")
@@ -334,6 +353,10 @@ class Coordinator:
         waiting = [site for site in self.deployed.sites if site not in finished]
         self.sites.ask(waiting, message_for, "evaluate", deadline=self.rules.deadline, take=take)
         write_text(file, json.dumps(finished, indent=1) + "\n")
+        if outcomes:
+            write_text(told, json.dumps(outcomes, indent=1) + "\n")
+            listed = [Outcome.from_json(outcomes[site]) for site in self.deployed.sites if site in outcomes]
+            write_deployed_page(listed, self.folder / "report.html", title=f"the run {self.deployed.name}")
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from polyfed.core.trees import Tree
 from polyfed.data import Federation
 from polyfed.deploy.protocol.terms import Terms, architecture
 from polyfed.engine.devices.layout import layout
-from polyfed.engine.measure import deployed
+from polyfed.engine.measure import FineTune, deployed, tuned
 from polyfed.engine.participation import sampling
 from polyfed.engine.placement import resident
 from polyfed.engine.privacy.mechanism import Privacy
@@ -99,6 +99,14 @@ class LocalWork:
         """The model that this site deploys."""
         with precision(self.terms.dtype):
             return _numpy(self._personal(self.method, self.programs.data, server, state))
+
+    def finetuned(self, shared: Tree, rule: FineTune) -> Tree:
+        """The global model after this site's steps on its training rows."""
+        with precision(self.terms.dtype):
+            rate = np.asarray(rule.lr, jnp.result_type(float))
+            steps = replace(rule, lr=0.0)
+            run = jax.jit(lambda x, data, rate: tuned(self.programs.round, steps, x, jnp.int32(ONLY), data, rate))
+            return _numpy(run(shared, self.programs.data, rate))
 
     def metrics(self, server: Server, state: State) -> dict[str, dict[str, dict[str, float]]]:
         """{model: {split: {metric: value}}} of this site."""

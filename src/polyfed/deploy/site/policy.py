@@ -10,12 +10,13 @@ from typing import Any, Literal
 
 from polyfed.algorithms.shared.local_work import LocalSteps, work_of
 from polyfed.core.files import write_text
+from polyfed.data.tables.sums import MIN_COUNT
 from polyfed.deploy.protocol.plain_values import Refused
 from polyfed.deploy.protocol.terms import Terms
 
 log = logging.getLogger("polyfed")
-NOT_PINNED = ("run", "site", "kind", "longest")
-"""Terms that may differ from run to run without asking: names, and what follows from the sites' rows."""
+NOT_PINNED = ("run", "site", "kind", "preparation", "longest", "alone")
+"""Terms that may differ from run to run without asking: names, what follows from the sites' rows, training alone."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,8 @@ class RunPolicy:
     """the least noise, in multiples of the clip; above 0 only private runs are accepted"""
     clip: float = float("inf")
     """the largest clip of a private run"""
+    min_count: int = MIN_COUNT
+    """the fewest rows that a category must have to be named to others"""
     changes: Literal["ask", "allow"] = "ask"
     """what happens to terms that differ from those of the first run: the operator is asked, or they are accepted"""
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from math import isfinite
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -18,16 +20,28 @@ from polyfed.core.errors import PolyfedError
 from polyfed.core.files import write_text
 from polyfed.core.trees import Tree
 from polyfed.data import Federation
+from polyfed.data.tables.schema import SiteSchema
 from polyfed.deploy.protocol import wire
 from polyfed.deploy.protocol.names import checked_name
-from polyfed.deploy.protocol.plain_values import PlainValues, Refused, plain_values, readable, text, whole_number
+from polyfed.deploy.protocol.plain_values import (
+    PlainValues,
+    Refused,
+    json_object,
+    plain_values,
+    readable,
+    text,
+    whole_number,
+)
 from polyfed.deploy.protocol.site_facts import CLASS_ROWS, ON_REQUEST, FactRequest, constant_facts, data_facts
+from polyfed.deploy.protocol.tables import TableSchema, TableSettings, read_layout
 from polyfed.deploy.protocol.terms import Terms, architecture
 from polyfed.deploy.secure.site_sum import SecureSumSite
 from polyfed.deploy.site.local_work import LocalWork
+from polyfed.deploy.site.outcome import save_models, site_models, standing, write_outcome
 from polyfed.deploy.site.policy import PinnedTerms, RunPolicy
 from polyfed.deploy.site.state_file import NEVER, SavedState, StateFile
-from polyfed.engine.checkpoint.tensors import named, save_tree
+from polyfed.deploy.site.table import SiteTable
+from polyfed.engine.checkpoint.tensors import named
 from polyfed.engine.round.records import as_vector
 from polyfed.problem.class_weights import class_rows
 from polyfed.problem.problem import Problem, precision
@@ -48,6 +62,8 @@ class SitePolicy:
     """how well its models do on its own rows"""
     model: bool = False
     """its personal model"""
+    sums: bool = True
+    """counts, sums and squares of its columns, and the names of their categories, where tables are to be prepared"""
     plain: bool = True
     """uploads that the server can read one by one; false: only those that a secure sum masks"""
 
@@ -57,7 +73,8 @@ class Site:
     """One site: its name, its rows, where it keeps state and models, and what may leave it."""
 
     name: str
-    federation: Federation
+    federation: Federation | SiteTable
+    """its rows: a federation of one, or a table whose columns the sites have yet to agree on"""
     folder: Path
     allow: SitePolicy = field(default_factory=SitePolicy)
     measure: bool = True
@@ -80,6 +97,10 @@ class Site:
         try:
             if kind == "query" and "secure" in values:
                 return self._reply(secure=self._secure.answer(text(values, "secure")))
+            if "sums" in values:
+                return self._sums(values)
+            if "schema" in values:
+                return self._schema(values)
             if kind == "query":
                 return self._report(values)
             arrays = {name: wire.as_arrays(record) for name, record in content.array_records.items()}
@@ -101,7 +122,7 @@ class Site:
         for name in ("metrics", "model"):
             if request.private and getattr(self.allow, name):
                 raise Refused(f"its config lets its {name} leave, which the run's privacy does not cover")
-        facts = data_facts(self.federation, request.loss)
+        facts = data_facts(self._rows(request.preparation), request.loss)
         report: dict[str, object] = {name: fact for name, fact in facts.items() if name in request.facts}
         if set(request.facts) & set(ON_REQUEST):
             if not self.allow.smoothness:
@@ -114,13 +135,67 @@ class Site:
             report[CLASS_ROWS] = class_rows(self._problem(request), 0).tolist()
         return self._reply(facts=json.dumps(report))
 
+    @property
+    def training_rows(self) -> int:
+        rows = self.federation
+        return rows.training_rows if isinstance(rows, SiteTable) else int(rows.train.sizes[0])
+
+    def _rows(self, preparation: dict[str, Any] | None) -> Federation:
+        """Its rows as features."""
+        if isinstance(self.federation, SiteTable):
+            return self.federation.prepared(preparation)
+        if preparation is not None:
+            raise Refused("a preparation of tables, and its rows are none")
+        return self.federation
+
+    def _schema(self, values: PlainValues) -> RecordDict:
+        """What this site's table holds, in words."""
+        if not isinstance(self.federation, SiteTable):
+            return self._reply(schema="{}")
+        settings = self._asked(values)
+        schema = SiteSchema.of(self.federation.sums(settings))
+        return self._reply(schema=TableSchema(self.federation.complete(settings), schema).to_json())
+
+    def _sums(self, values: PlainValues) -> RecordDict:
+        """The sums of this site's table, alone or under masks."""
+        if not isinstance(self.federation, SiteTable):
+            raise Refused("sums of a table, and its rows are none")
+        settings, layout = self._asked(values), read_layout(text(values, "sums"))
+        secure = text(values, "secure") if "secure" in values else None
+        if secure is None and not self.allow.plain:
+            raise Refused("its config allows masked sums only, and the server asks for plain ones")
+        if self.policy.noise > 0:
+            raise Refused("its policy allows private runs only, and noise does not cover sums of tables")
+        sums = self.federation.sums(settings)
+        vector, reply = layout.vector(sums), self._reply()
+        if secure is None:
+            reply["sums"] = wire.as_record({"vector": vector})
+            return reply
+        what = hashlib.blake2b(repr(sums).encode(), digest_size=16).hexdigest()
+        head = json_object(values, "secure")
+        masked = self._secure.masked(secure, str(head.get("run")), 0, f"tables {what}", vector)
+        reply["masked"] = wire.as_record({"words": masked})
+        return reply
+
+    def _asked(self, values: PlainValues) -> TableSettings:
+        """What the server wants to know of a table, if this site's config lets it leave."""
+        settings = TableSettings.from_json(text(values, "schema"))
+        if not self.allow.sums:
+            raise Refused("its config does not allow the sums and categories of its columns to leave")
+        if settings.min_count < self.policy.min_count:
+            raise Refused(
+                f"its policy names categories of at least {self.policy.min_count} rows, the run asks for "
+                f"{settings.min_count}"
+            )
+        return settings
+
     def _problem(self, request: FactRequest) -> Problem:
         """The problem of this site alone, in the labels of the whole federation."""
         if request.kind is None:
             raise Refused("the request says nothing of the federation's labels")
         section = request.problem
         with _refusing("what is asked for does not go with this site's rows"):
-            own = fitted(self.federation, DataKind.from_json(request.kind), request.loss)
+            own = fitted(self._rows(request.preparation), DataKind.from_json(request.kind), request.loss)
             about = (section.get("l2", 0.0), section.get("class_weight"))
             return Problem(own, architecture(section), request.loss, *about)
 
@@ -168,17 +243,22 @@ class Site:
         file = StateFile(self.folder / "state", terms.run, work.start, work.pending)
         saved = self._settled(work, file, values, arrays, None)
         server = _sent(arrays, "server", work.server)
-        model = work.personal(server, saved.state)
+        models = site_models(work, server, saved.state, compare=self.measure)
         metrics = work.metrics(server, saved.state) if self.measure or self.allow.metrics else {}
         place = self.folder / "models" / checked_name(terms.run, "the run")
         place.mkdir(parents=True, exist_ok=True)
-        save_tree(place / "personal.safetensors", model)
+        save_models(place, models, work, self._rows(terms.preparation))
+        outcome = standing(work, models) if self.measure else None
+        if outcome is not None:
+            write_outcome(place, outcome)
         write_text(place / "metrics.json", json.dumps(metrics, indent=1) + "\n")
         reply = self._reply(fingerprint=terms.fingerprint)
         if self.allow.metrics and terms.clip is None:
             reply.config_records["about"]["metrics"] = json.dumps(_finite(metrics))
+            if outcome is not None:
+                reply.config_records["about"]["outcome"] = json.dumps(asdict(outcome))
         if self.allow.model and terms.clip is None:
-            reply["model"] = wire.as_record(named(model))
+            reply["model"] = wire.as_record(named(models[terms.deploy]))
         return reply
 
     def _terms(self, values: PlainValues) -> Terms:
@@ -187,7 +267,7 @@ class Site:
         if terms.site != self.name:
             raise Refused(f"a message for site '{terms.site}'")
         if terms.fingerprint not in self._work:
-            self.policy.check(terms, int(self.federation.train.sizes[0]))
+            self.policy.check(terms, self.training_rows)
             self._pinned.check(terms, self.policy.changes == "ask")
         return terms
 
@@ -195,7 +275,7 @@ class Site:
         """The programs for these terms; those of the run before are dropped."""
         if terms.fingerprint not in self._work:
             with _refusing("the terms do not go with this site's rows"):
-                self._work = {terms.fingerprint: LocalWork(self.federation, terms)}
+                self._work = {terms.fingerprint: LocalWork(self._rows(terms.preparation), terms)}
         return self._work[terms.fingerprint]
 
     def _settled(

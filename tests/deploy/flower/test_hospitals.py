@@ -1,0 +1,103 @@
+"""From a raw table to scores at a site, over real processes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import tomlkit
+
+import polyfed as pf
+from polyfed.deploy.flower.processes import environment, free_port
+from polyfed.deploy.from_advice import project_from_advice
+from polyfed.deploy.project import add_site
+from polyfed.deploy.settings import read_toml, server_settings, site_settings
+from polyfed.studies.config import read_config
+from polyfed.studies.experiment import Options, compare
+from tests.deploy.hospitals import SITES, hospitals
+from tests.deploy.live import QUICK
+
+POLYFED = str(Path(sys.executable).parent / "polyfed")
+
+
+@pytest.fixture
+def advice(tmp_path: Path) -> Path:
+    """An advice's folder: FedAvg, fine-tuned; west is to stay alone."""
+    hospitals().to_csv(tmp_path / "visits.csv", index=False)
+    folder = tmp_path / "advice"
+    folder.mkdir()
+    config = {
+        "data": {"source": "csv", "path": str(tmp_path / "visits.csv"), "client": "hospital", "target": "died"},
+        "problem": {"model": "mlp", "hidden": [4], "l2": 0.001},
+        "run": {"rounds": 3, "dtype": "float64", "finetune_steps": 4, "finetune_lr": 0.05},
+        "compare": [
+            {"label": "alone", "name": "local", "lr": 0.1, "local_steps": 3, "batch": 16},
+            {"label": "tuned", "name": "fedavg", "lr": 0.1, "local_steps": 3, "batch": 16, "finetune": True},
+        ],
+    }
+    (folder / "config.toml").write_text(tomlkit.dumps(config))
+    sites = [{"client": site, "deploy": "alone" if site == "west" else "personal"} for site in SITES]
+    (folder / "advice.json").write_text(json.dumps({"method": "fine-tuned", "sites": sites}))
+    return folder
+
+
+def test_a_project_follows_from_an_advice_and_takes_further_sites(advice, tmp_path) -> None:
+    project = tmp_path / "project"
+    project_from_advice(advice, project, "127.0.0.1", 8443)
+    _, run, _ = server_settings(read_toml(project / "server" / "server.toml"), "server.toml")
+    assert run.sites == tuple(SITES)
+    assert (run.method.name, run.rounds, run.problem["hidden"], run.problem["loss"]) == ("fedavg", 3, [4], "softmax")
+    assert [run.finish.of(site) for site in SITES] == ["personal", "personal", "alone"]
+    assert run.finish.finetune is not None
+    assert (run.finish.finetune.steps, run.finish.finetune.lr) == (4, 0.05)
+    assert run.finish.alone.name == "local"
+    assert run.tables.features == ("age", "sbp", "ward", "smoker", "admitted", "lactate")
+    settings = site_settings(project / "north")
+    assert settings.data["target"] == "died"
+    assert Path(settings.data["path"]).name == "data.csv"
+    add_site(project, "east")
+    federation, _, _ = server_settings(read_toml(project / "server" / "server.toml"), "server.toml")
+    assert federation.sites == (*SITES, "east")
+    assert site_settings(project / "east").server == "127.0.0.1:8443"
+    with pytest.raises(pf.PolyfedError, match="cannot add the site 'east'"):
+        add_site(project, "east")
+    with pytest.raises(pf.PolyfedError, match=r"no advice.json here"):
+        project_from_advice(tmp_path, tmp_path / "other", "127.0.0.1", 8443)
+
+
+def test_a_newcomer_needs_no_key(tmp_path) -> None:
+    (tmp_path / "site.toml").write_text(
+        '[site]\nname = "east"\n[data]\nsource = "csv"\npath = "rows.csv"\ntarget = "y"\n'
+    )
+    assert site_settings(tmp_path, connects=False).name == "east"
+    with pytest.raises(pf.PolyfedError, match=r"site.server must be a word"):
+        site_settings(tmp_path)
+
+
+@pytest.mark.deploy
+def test_three_hospitals_with_raw_tables_score_new_rows_as_the_simulated_models_do(advice, tmp_path) -> None:
+    project = tmp_path / "project"
+    project_from_advice(advice, project, "127.0.0.1", free_port(), with_rows=True)
+    assert "lactate" not in (project / "west" / "data.csv").read_text().splitlines()[0]
+    command = [POLYFED, "deploy", "up", str(project)]
+    env = environment(project / "flower", XLA_FLAGS=QUICK)
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=400, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    runs = compare(read_config(advice / "config.toml"), tmp_path / "simulated", Options(say=lambda _: None))
+    results = {run.label: pf.load(run.path) for run in runs}
+    fresh = hospitals(110).drop(columns="died")
+    for site in SITES:
+        rows = fresh[fresh.hospital == site].drop(columns="hospital").tail(30)
+        path, out = tmp_path / f"{site}.csv", tmp_path / f"{site}-scored.csv"
+        rows.to_csv(path, index=False)
+        scoring = [POLYFED, "predict", str(project / site), str(path), "-o", str(out)]
+        done = subprocess.run(scoring, capture_output=True, text=True, timeout=100, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        told = results["alone" if site == "west" else "tuned"].predict(site, rows)
+        np.testing.assert_allclose(pd.read_csv(out).probability, told.probability, atol=1e-6)
+        assert site in (project / site / "models" / "study" / "report.html").read_text()
