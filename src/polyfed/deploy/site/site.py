@@ -219,8 +219,8 @@ class Site:
                 if "absorb" in arrays or broadcast is None:
                     broadcast = _sent(arrays, "absorb", work.broadcast)
                 state = work.absorbed(broadcast, state, counted)
-            saved = saved.settled(state)
-            file.keep_before()
+            before, saved = saved.counted, saved.settled(state)
+            file.keep_before(before)
             file.write(saved)
         elif saved.sent != NEVER:
             saved = saved.dropped()
