@@ -59,7 +59,7 @@ def in_cohorts(clients: Sequence[str], rounds: Sequence[Sequence[str]]) -> Itera
     """Within it, simulations have exactly these clients in each round."""
     there = tuple(tuple(name in cohort for name in clients) for cohort in rounds)
     script = Scripted(len(clients), len(clients), 0.5, there)
-    with mock.patch.object(simulation, "sampling", lambda *_: script):
+    with mock.patch.object(simulation, "sampling", return_value=script):
         yield
 
 

@@ -103,7 +103,7 @@ class Live:
             server.stop()
 
     def simulated(self, cohorts: Sequence[Sequence[str]] | None = None) -> Simulation:
-        """The same run in the simulator, over all sites' rows; `cohorts`: the sites in each round, if not always all."""
+        """The same run in the simulator, over all sites' rows; `cohorts`: the sites of each round, if not all."""
         sections = read_toml(self.server / "server.toml")
         parts = [
             site_rows(s.name, s.data, s.columns) for s in (site_settings(self.folder / site) for site in self.sites)

@@ -11,7 +11,7 @@ import numpy as np
 from polyfed.core.errors import PolyfedError
 from polyfed.deploy.keys import issue_site_certificate, make_certificates, make_site_key, read_public_key
 from polyfed.deploy.protocol.names import checked_name, is_name
-from polyfed.deploy.settings import PORT
+from polyfed.deploy.settings import PORT, ROSTER
 
 SERVER_TOML = """[federation]
 run = "study"             # sites keep the run's state under this name
@@ -69,6 +69,7 @@ fewest_steps = 1          # the fewest steps in a round
 fewest_sites = {fewest}          # the fewest sites in a sum
 most_rounds = 1000        # the most rounds of a run
 noise = 0.0               # the least noise of a private run, in multiples of its clip; above 0: private runs only
+pinned_sites = {pinned}      # masked sums only with sites whose keys are in roster/: compare them with their owners
 changes = "ask"           # terms unlike the first run's wait for `polyfed deploy accept`; "allow": they do not
 """
 README = """# A federation of {count} sites
@@ -111,10 +112,17 @@ def make_project(folder: Path, sites: Sequence[str], host: str, port: int = PORT
         (folder / site / f"{site}.pem").write_bytes(admit(server, site, server / "keys" / f"{site}.pub"))
         shutil.copy(server / "certificates" / "ca.pem", folder / site / "ca.pem")
         (folder / site / "site.toml").write_text(
-            SITE_TOML.format(name=site, host=host, port=port, fewest=min(2, minimum))
+            SITE_TOML.format(
+                name=site, host=host, port=port, fewest=min(2, minimum), pinned=str(len(sites) > 1).lower()
+            )
         )
         if example:
             _write_example(folder / site / "data.csv", place)
+    for site in sites:
+        (folder / site / ROSTER).mkdir()
+        for other in sites:
+            if other != site:
+                shutil.copy(server / "keys" / f"{other}.pub", folder / site / ROSTER)
     for place in (server, *(folder / site for site in sites)):
         place.chmod(0o700)  # states and models come to lie here beside the keys
     text = README.format(count=len(sites), hosts=", ".join(hosts))

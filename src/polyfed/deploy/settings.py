@@ -21,6 +21,7 @@ from polyfed.deploy.protocol.names import checked_name
 from polyfed.deploy.protocol.rules import FederationRules
 from polyfed.deploy.protocol.terms import DeployedRun
 from polyfed.deploy.secure.server_sum import check_secure
+from polyfed.deploy.secure.signed_keys import KnownSites
 from polyfed.deploy.site.policy import RunPolicy
 from polyfed.deploy.site.site import Site, SitePolicy
 from polyfed.engine.participation import sampling
@@ -34,6 +35,8 @@ SERVER_SECTIONS = ("federation", "problem", "algorithm", "run", "privacy", "aggr
 SITE_SECTIONS = ("site", "data", "columns", "allow", "policy")
 RUN_KEYS = ("rounds", "participation", "seed", "init", "dtype", "compute")
 PORT = 8443
+ROSTER = "roster"
+"""The folder beside site.toml with the other sites' public keys, NAME.pub."""
 CLIENT_COLUMN = "(site)"
 """The client column that is added to a table of one site."""
 
@@ -116,7 +119,8 @@ class SiteSettings:
     def site(self) -> Site:
         """The site with its rows."""
         rows = site_rows(self.name, self.data, self.columns)
-        return Site(self.name, rows, self.folder, self.allow, self.measure, self.policy)
+        known = KnownSites.read(self.key, self.folder / ROSTER, self.policy.pinned_sites)
+        return Site(self.name, rows, self.folder, self.allow, self.measure, self.policy, known)
 
 
 def site_settings(path: Path) -> SiteSettings:

@@ -171,7 +171,7 @@ def test_a_run_can_go_back_to_the_checkpoint_before(three, loopback) -> None:
 def test_a_bad_round_that_others_followed_is_undone_with_them(three, loopback) -> None:
     """Round 3 of 6 was poisoned, and it was noticed at the end; then it happens again, a round later."""
     grid: Loopback = loopback()
-    for bad, before in ((2, 2), (3, 3)):
+    for bad in (2, 3):
         grid.change = lambda site, round, reply, bad=bad: scaled(reply, 50.0) if round == bad else reply
         grid.serve(METHOD, {"rounds": 6}, back=None if bad == 2 else 2)
         with pytest.raises(AssertionError):
@@ -180,7 +180,7 @@ def test_a_bad_round_that_others_followed_is_undone_with_them(three, loopback) -
     grid.change = None
     with pytest.raises(pf.PolyfedError, match=r"no checkpoint of round 1 to go back to \(kept: 2, 3, 4, 5, 6\)"):
         grid.serve(METHOD, {"rounds": 6}, back=1)
-    grid.serve(METHOD, {"rounds": 6}, back=before)
+    grid.serve(METHOD, {"rounds": 6}, back=3)
     grid.assert_equal(simulated(three, METHOD, 6))
     lines = read_progress(grid.run_folder / "progress.jsonl")
     assert [line["round"] for line in lines] == [1, 2, 3, 4, 5, 6]

@@ -36,6 +36,8 @@ class RunPolicy:
     """the least noise, in multiples of the clip; above 0 only private runs are accepted"""
     clip: float = float("inf")
     """the largest clip of a private run"""
+    pinned_sites: bool = False
+    """masked sums only with sites whose public keys the operator pinned in the site's roster/"""
     changes: Literal["ask", "allow"] = "ask"
     """what happens to terms that differ from those of the first run: the operator is asked, or they are accepted"""
 
