@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 import polyfed as pf
 from polyfed.deploy.site.state_file import StateFile
+from polyfed.engine import simulation
 from polyfed.engine.checkpoint.tensors import load_tree
+from polyfed.engine.participation import Sampling
 from polyfed.engine.simulation import Simulation
 from polyfed.studies.config import algorithm_from
 from tests.conftest import small_options
@@ -44,6 +51,27 @@ def simulated_on(
     simulation.prepare()
     simulation.advance(rounds)
     return simulation
+
+
+@dataclass(frozen=True)
+class Scripted(Sampling):
+    """Cohorts from a script: for each round, whether each client is there."""
+
+    rounds: tuple[tuple[bool, ...], ...] = ()
+
+    def cohort(self, seed: Any, round: Any, slots: Any) -> Any:
+        there = jnp.asarray(self.rounds)[jnp.clip(round, 0, len(self.rounds) - 1)]
+        clients = jnp.argsort(~there, stable=True)[slots]
+        return clients.astype(jnp.int32), there[clients] & (slots < self.population), jnp.sum(there)
+
+
+@contextmanager
+def in_cohorts(clients: Sequence[str], rounds: Sequence[Sequence[str]]) -> Iterator[None]:
+    """Within it, simulations have exactly these clients in each round."""
+    there = tuple(tuple(name in cohort for name in clients) for cohort in rounds)
+    script = Scripted(len(clients), len(clients), 0.5, there)
+    with mock.patch.object(simulation, "sampling", return_value=script):
+        yield
 
 
 def assert_equal(folder: Path, run: str, server: Any, expected: Simulation) -> None:

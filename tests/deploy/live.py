@@ -6,6 +6,7 @@ import dataclasses
 import re
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from polyfed.deploy.site.table import SiteTable
 from polyfed.engine.privacy.mechanism import privacy_settings
 from polyfed.engine.simulation import Simulation
 from polyfed.studies.config import algorithm_from
-from tests.deploy.expected import assert_equal
+from tests.deploy.expected import assert_equal, in_cohorts
 
 SITES = ["north", "south", "west"]
 QUICK = "--xla_backend_optimization_level=0"
@@ -102,8 +103,8 @@ class Live:
         if server is not None:
             server.stop()
 
-    def simulated(self) -> Simulation:
-        """The same run in the simulator, over all sites' rows."""
+    def simulated(self, cohorts: Sequence[Sequence[str]] | None = None) -> Simulation:
+        """The same run in the simulator, over all sites' rows; `cohorts`: the sites of each round, if not all."""
         sections = read_toml(self.server / "server.toml")
         tables = [s.site().federation for s in (site_settings(self.folder / site) for site in self.sites)]
         parts = [table.prepared(None) if isinstance(table, SiteTable) else table for table in tables]
@@ -123,12 +124,15 @@ class Live:
         options = dict(sections["run"])
         problem = pf.Problem(whole, pf.models.linear(), "logistic", l2=sections["problem"]["l2"])
         privacy = privacy_settings(sections.get("privacy"), "server.toml")
-        simulation = Simulation(problem, algorithm_from(sections["algorithm"]), dtype=options["dtype"], privacy=privacy)
-        simulation.prepare()
-        simulation.advance(options["rounds"])
+        with nullcontext() if cohorts is None else in_cohorts(self.sites, cohorts):
+            simulation = Simulation(
+                problem, algorithm_from(sections["algorithm"]), dtype=options["dtype"], privacy=privacy
+            )
+            simulation.prepare()
+            simulation.advance(options["rounds"])
         return simulation
 
-    def assert_equal(self) -> None:
+    def assert_equal(self, cohorts: Sequence[Sequence[str]] | None = None) -> None:
         """The published server, and every site's state and model, are those of the simulator."""
         link = self.link
-        assert_equal(self.folder, link.federation.run, read_published(link.run_folder).server, self.simulated())
+        assert_equal(self.folder, link.federation.run, read_published(link.run_folder).server, self.simulated(cohorts))

@@ -17,6 +17,7 @@ from flwr.supercore.task_identity import TaskIdentity
 
 import polyfed as pf
 from polyfed.deploy.new_site import read_published
+from polyfed.deploy.server.going_back import go_back
 from polyfed.deploy.server.serve import serve
 from polyfed.deploy.site.policy import RunPolicy
 from polyfed.deploy.site.site import Site, SitePolicy
@@ -119,7 +120,7 @@ class Loopback(Grid):
         run: dict[str, Any] | None = None,
         privacy: Any = None,
         problem: dict[str, Any] | None = None,
-        back: bool = False,
+        back: int | None = None,
         name: str = "study",
         aggregate: Any = None,
         data: dict[str, Any] | None = None,
@@ -142,7 +143,9 @@ class Loopback(Grid):
             settings["privacy"] = privacy
         if aggregate is not None:
             settings["aggregate"] = aggregate
-        serve(self, json.dumps(settings), self.folder / "server", back)
+        if back is not None:
+            go_back(self.folder / "server" / "runs" / name, back)
+        serve(self, json.dumps(settings), self.folder / "server")
         return read_published(self.folder / "server" / "runs" / name).server
 
     @property

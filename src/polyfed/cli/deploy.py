@@ -94,12 +94,12 @@ def server(folder: ServerFolder, quiet: Quiet = False) -> None:
     from polyfed.deploy.flower.server_link import SuperLinkServer
 
     link, say = SuperLinkServer(folder), _say(quiet)
+    unfinished = link.unfinished()
     with _stopping() as stack:
         child = stack.enter_context(link.start())
         say(f"server: {link.address}, waiting for {', '.join(link.federation.sites)}")
-        if link.unfinished():
+        if unfinished:
             say("going on with the run that was under way")
-            link.submit()
         while child.running:
             time.sleep(POLL)
         raise PolyfedError(f"the server ended; its log {child.log} ends with:\n{child.tail()}")
@@ -123,13 +123,19 @@ def run(
     back: Annotated[
         bool, typer.Option("--back", help="Drop the last round: go on from the checkpoint before.")
     ] = False,
+    back_to: Annotated[
+        int | None, typer.Option("--back-to", help="Drop all rounds after this one; the last few are kept.", min=1)
+    ] = None,
     quiet: Quiet = False,
 ) -> None:
     """Start the run of server.toml on a server that is up, or go on with it, and follow it to its end."""
     from polyfed.deploy.flower.server_link import SuperLinkServer
+    from polyfed.deploy.server.going_back import round_before
 
     link = SuperLinkServer(folder)
-    _follow(link, link.submit(back), _say(quiet))
+    if back and back_to is None:
+        back_to = round_before(link.run_folder)
+    _follow(link, link.submit(back_to), _say(quiet))
     _say_where_published(link, quiet)
 
 

@@ -15,7 +15,7 @@ from polyfed.core.errors import PolyfedError
 from polyfed.core.files import write_text
 from polyfed.deploy.keys import issue_site_certificate, make_certificates, make_site_key, read_public_key
 from polyfed.deploy.protocol.names import checked_name, is_name
-from polyfed.deploy.settings import PORT
+from polyfed.deploy.settings import PORT, ROSTER
 
 SERVER_TOML = """[federation]
 run = "study"             # sites keep the run's state under this name
@@ -75,6 +75,7 @@ fewest_sites = {fewest}          # the fewest sites in a sum
 most_rounds = 1000        # the most rounds of a run
 min_count = 5             # the fewest rows that a category must have to be named to others
 noise = 0.0               # the least noise of a private run, in multiples of its clip; above 0: private runs only
+pinned_sites = {pinned}      # masked sums only with sites whose keys are in roster/: compare them with their owners
 changes = "ask"           # terms unlike the first run's wait for `polyfed deploy accept`; "allow": they do not
 """
 README = """# A federation of {count} sites
@@ -112,9 +113,10 @@ def make_project(folder: Path, sites: Sequence[str], host: str, port: int = PORT
     (server / "server.toml").write_text(SERVER_TOML.format(sites=names, listen=listen, port=port, minimum=minimum))
     (server / "keys").mkdir()
     for place, site in enumerate(sites):
-        _make_site(folder, site, SITE_TOML.format(name=site, host=host, port=port, fewest=min(2, minimum)))
+        _make_site(folder, site, _site_toml(site, host, port, fewest=min(2, minimum), pinned=len(sites) > 1))
         if example:
             _write_example(folder / site / "data.csv", place)
+    _share_keys(folder, sites)
     server.chmod(0o700)  # states and models come to lie here beside the keys
     text = README.format(count=len(sites), hosts=", ".join(hosts))
     (folder / "README.md").write_text(text)
@@ -136,6 +138,7 @@ def add_site(folder: Path, site: str) -> Path:
         raise PolyfedError(f"{folder}: cannot add the site {site!r}: no name, or there already")
     text = _like_another(folder, roster, site, int(federation.get("port", PORT)))
     _make_site(folder, site, text)
+    _share_keys(folder, [*roster, site])
     federation["sites"].append(site)
     write_text(path, tomlkit.dumps(document))
     return folder / site
@@ -147,8 +150,24 @@ def _like_another(folder: Path, roster: Sequence[str], site: str, port: int) -> 
         path = folder / other / "site.toml"
         if path.is_file():
             host, _, port_text = tomllib.loads(path.read_text())["site"]["server"].rpartition(":")
-            return SITE_TOML.format(name=site, host=host, port=port_text, fewest=2)
-    return SITE_TOML.format(name=site, host="127.0.0.1", port=port, fewest=2)
+            return _site_toml(site, host, int(port_text))
+    return _site_toml(site, "127.0.0.1", port)
+
+
+def _site_toml(site: str, host: str, port: int, fewest: int = 2, pinned: bool = True) -> str:
+    return SITE_TOML.format(name=site, host=host, port=port, fewest=fewest, pinned=str(pinned).lower())
+
+
+def _share_keys(folder: Path, sites: Sequence[str]) -> None:
+    """Give every site whose folder is here the public keys of the others, for its operator to compare."""
+    for site in sites:
+        if not (folder / site).is_dir():
+            continue
+        (folder / site / ROSTER).mkdir(exist_ok=True)
+        for other in sites:
+            key = folder / "server" / "keys" / f"{other}.pub"
+            if other != site and key.is_file():
+                shutil.copy(key, folder / site / ROSTER)
 
 
 def _make_site(folder: Path, site: str, text: str) -> None:

@@ -24,6 +24,7 @@ from polyfed.deploy.protocol.rules import FederationRules
 from polyfed.deploy.protocol.tables import TableSettings
 from polyfed.deploy.protocol.terms import DeployedRun
 from polyfed.deploy.secure.server_sum import check_secure
+from polyfed.deploy.secure.signed_keys import KnownSites
 from polyfed.deploy.site.policy import RunPolicy
 from polyfed.deploy.site.site import Site, SitePolicy
 from polyfed.deploy.site.table import SiteTable, with_own_readings
@@ -39,6 +40,8 @@ SITE_SECTIONS = ("site", "data", "columns", "allow", "policy")
 RUN_KEYS = ("rounds", "participation", "seed", "init", "dtype", "compute")
 TABLE_KEYS = ("validation", "test", "features", "seed", "classes", "separator", "encoding", "decimal")
 PORT = 8443
+ROSTER = "roster"
+"""The folder beside site.toml with the other sites' public keys, NAME.pub."""
 CLIENT_COLUMN = "(site)"
 """The client column that is added to a table of one site."""
 
@@ -131,7 +134,8 @@ class SiteSettings:
     def site(self) -> Site:
         """The site with its rows."""
         rows = site_rows(self.name, self.data, self.columns)
-        return Site(self.name, rows, self.folder, self.allow, self.measure, self.policy)
+        known = KnownSites.read(self.key, self.folder / ROSTER, self.policy.pinned_sites)
+        return Site(self.name, rows, self.folder, self.allow, self.measure, self.policy, known)
 
 
 def site_settings(path: Path, connects: bool = True) -> SiteSettings:

@@ -25,7 +25,7 @@ def main() -> int:
         if kind not in kinds:
             print(f"not possible on this machine: {kind}", flush=True)
     end = time.monotonic() + 60 * (60 * given.hours or given.minutes)
-    survived, faults, failed, seed = 0, 0, [], given.seed
+    survived, without, faults, failed, seed = 0, 0, 0, [], given.seed
     while True:
         plan = schedule(seed, kinds)
         print(plan, flush=True)
@@ -39,17 +39,20 @@ def main() -> int:
                 failed.append(seed)
             else:
                 survived += 1
+                without += history.without > 0
                 faults += len(plan.faults)
         taken = time.monotonic() - begun
         for event in history.events:
             print(f"    {event}")
-        outcome = "FAILED" if seed in failed else "as if undisturbed"
+        outcome = f"as if undisturbed, {history.without} rounds without somebody"
+        outcome = "FAILED" if seed in failed else outcome
         print(f"history {seed}: {outcome}, {taken:.0f} s", flush=True)
         seed += 1
         if given.replay or time.monotonic() + taken > end:
             break
     names = f": seeds {', '.join(map(str, failed))}" if failed else ""
-    print(f"{survived} histories with {faults} faults survived, {len(failed)} failed{names}")
+    print(f"{survived} histories with {faults} faults survived, {without} of them with rounds without somebody")
+    print(f"{len(failed)} failed{names}")
     return 1 if failed else 0
 
 

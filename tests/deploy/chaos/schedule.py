@@ -8,13 +8,13 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 Kind = Literal["kill", "pause", "cut", "hold", "slow", "clock", "full disk"]
-"""Kill with signal 9 and start again; stop and continue; drop, hold up or slow down connections; kill and start again
-with another clock; no room left where states are written."""
+"""Kill with signal 9 and start again; stop and continue; drop, hold up or slow down connections; a clock that jumps and
+is put right again; no room left where states are written."""
 KINDS: tuple[Kind, ...] = get_args(Kind)
 SITES = ("north", "south", "west", "east", "centre")
 METHODS: tuple[dict[str, Any], ...] = (
-    {"name": "scaffnew", "lr": 0.1, "p": 0.3, "batch": 4},
-    {"name": "scaffold", "lr": 0.1, "local_steps": 3, "batch": 4},
+    {"name": "scaffnew", "lr": 0.1, "p": 0.3, "batch": 4, "trust": "never"},
+    {"name": "scaffold", "lr": 0.1, "local_steps": 3, "batch": 4, "trust": "never"},
     {"name": "apfl", "lr": 0.1, "local_steps": 3, "batch": 4},
     {"name": "fedbc", "lr": 0.1, "local_steps": 3, "batch": 4},
     {"name": "ditto", "lr": 0.1, "local_steps": 3, "batch": 4},
@@ -40,12 +40,15 @@ class Schedule:
     seed: int
     method: dict[str, Any]
     secure: bool
+    minimum: int
+    """the fewest sites in a round; below all, rounds count without those that are away"""
     rounds: int
     faults: tuple[Fault, ...]
 
     def __str__(self) -> str:
         masked = ", masked" if self.secure else ""
-        lines = [f"history {self.seed}: {self.method['name']}{masked}, {self.rounds} rounds"]
+        few = "" if self.minimum == len(SITES) else f" with {self.minimum} sites or more"
+        lines = [f"history {self.seed}: {self.method['name']}{masked}, {self.rounds} rounds{few}"]
         for fault in self.faults:
             clock = f", {fault.shift:+d} s" if fault.kind == "clock" else ""
             lines.append(f"  +{fault.after:.1f} s  {fault.kind} {fault.target} for {fault.lasts:.1f} s{clock}")
@@ -57,12 +60,14 @@ def schedule(seed: int, kinds: tuple[Kind, ...] = KINDS, rounds: int = 30) -> Sc
     draw = np.random.default_rng([seed, 20201])
     method = METHODS[draw.integers(len(METHODS))]
     secure = bool(draw.random() < 0.25)
-    return Schedule(seed, method, secure, rounds, tuple(_fault(draw, kinds) for _ in range(draw.integers(4, 9))))
+    minimum = len(SITES) if draw.random() < 0.4 else 3
+    faults = tuple(_fault(draw, kinds) for _ in range(draw.integers(4, 9)))
+    return Schedule(seed, method, secure, minimum, rounds, faults)
 
 
 def _fault(draw: np.random.Generator, kinds: tuple[Kind, ...]) -> Fault:
     kind = kinds[draw.integers(len(kinds))]
-    anybody = kind in ("kill", "pause", "full disk")
+    anybody = kind in ("kill", "pause", "clock", "full disk")
     target = "server" if anybody and draw.random() < 0.3 else SITES[draw.integers(len(SITES))]
     after, lasts = float(draw.uniform(0.3, 4)), float(draw.uniform(0.2, 5))
     shift = int(draw.choice([-86400, -3600, -60, 60, 3600, 86400])) if kind == "clock" else 0

@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import jax
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
+from flwr.common.secure_aggregation.crypto.shamir import combine_shares
 from flwr.server.superlink.linkstate import LinkStateFactory
 from flwr.supercore.constant import FLWR_IN_MEMORY_DB_NAME
 from flwr.supercore.object_store import ObjectStoreFactory
@@ -26,8 +28,11 @@ from polyfed.deploy.new_site import read_published
 from polyfed.deploy.protocol import wire
 from polyfed.deploy.protocol.site_facts import ALWAYS, FactRequest
 from polyfed.deploy.protocol.terms import Terms
+from polyfed.deploy.secure.fixed_point import FixedPoint
+from polyfed.deploy.secure.masks import SumMember, binding, key_stream, pair_mask
 from polyfed.deploy.settings import site_settings
 from polyfed.engine.checkpoint import checkpoint as checkpoints
+from polyfed.engine.round.records import as_vector
 from polyfed.studies.config import algorithm_from
 from polyfed.studies.newcomers.fitting import DataKind
 from tests.deploy.live import SITES, Live
@@ -125,21 +130,106 @@ class HostileServer:
         return came[0].content
 
 
-@pytest.mark.deploy
-def test_a_server_in_the_wrong_hands_gets_neither_rows_nor_files_of_a_site(tmp_path) -> None:
-    live = Live(tmp_path / "project", SITES[:2], changes="ask")
-    path = live.folder / "north" / "site.toml"
-    path.write_text(path.read_text().replace("smallest_batch = 1", "smallest_batch = 8"))
+@contextmanager
+def hostile(live: Live) -> Iterator[HostileServer]:
+    """The server that listens in a federation's place, and sends what a test tells it to."""
     factory = LinkStateFactory(
         FLWR_IN_MEMORY_DB_NAME, NoOpFederationManager(), ObjectStoreFactory(FLWR_IN_MEMORY_DB_NAME)
     )
     keeper = Gatekeeper(register_sites(factory.state(), live.server, live.link.federation.sites), 10**9)
     listen(live.server, live.link.federation, factory, keeper)
+    with running_grid(factory.state(), keeper) as grid:
+        yield HostileServer(live, grid)
+
+
+@dataclasses.dataclass
+class ManInTheMiddle:
+    """A server that gives 'north' keys of its own in the place of all other sites' keys."""
+
+    server: HostileServer
+    terms: Terms
+    broadcast: dict[str, np.ndarray]
+    attempt: str
+
+    def phase(self, phase: str, **more: Any) -> dict[str, Any]:
+        head = {"run": self.terms.run, "round": 0, "attempt": self.attempt, "phase": phase, **more}
+        about = self.server.ask("north", "query", {"secure": json.dumps(head)}).config_records["about"]
+        return {"error": about["error"]} if "error" in about else json.loads(str(about["secure"]))
+
+    def upload(self) -> Any:
+        """The upload of 'north', without its masks; or why it does not give one."""
+        roster, point = list(self.terms.roster), FixedPoint(1e6, 3)
+        numbers = {"threshold": 2, "roster": roster, **dataclasses.asdict(point)}
+        public = {"north": self.phase("keys", **numbers)}
+        forged = {name: SumMember(name, self.attempt, 2) for name in roster[1:]}
+        public |= {name: member.public_keys() for name, member in forged.items()}
+        given = self.phase("shares", public=public)
+        if "error" in given:
+            return given["error"]
+        made = {name: member.shares(public) for name, member in forged.items()}
+        commitments = {"north": given["commitments"], **{name: m.commitments() for name, m in forged.items()}}
+        head = {"run": self.terms.run, "round": 0, "attempt": self.attempt, "phase": "upload"}
+        last = {**head, "sealed": {name: sealed["north"] for name, sealed in made.items()}, "commitments": commitments}
+        about = {"terms": self.terms.to_json(), "round": 0, "counted": -1, "secure": json.dumps(last)}
+        reply = self.server.ask("north", "train", about, broadcast=self.broadcast)
+        assert "error" not in reply.config_records["about"], reply.config_records["about"]["error"]
+        words, bound = wire.as_arrays(reply.array_records["masked"])["words"], binding(self.attempt, public)
+        shares = []
+        for name, member in forged.items():
+            others = {other: sealed[name] for other, sealed in made.items() if other != name}
+            member.masked(words, {"north": given["sealed"][name], **others}, commitments)
+            shares.append(bytes.fromhex(member._held["north"]["seed"]))
+            words = words + pair_mask(member._mask_key, name, "north", public["north"]["mask"], words.size, bound)
+        return point.decoded(words - key_stream(combine_shares(shares), words.size))
+
+
+@pytest.mark.deploy
+def test_a_server_in_the_middle_reads_a_masked_upload_unless_sites_pinned_each_others_keys(tmp_path) -> None:
+    """Without pinned keys the attack succeeds, as docs/threat-model.md says; with them the site gives nothing.
+
+    Where it succeeded, the server asks for the same upload in a sum without one site, in another run: to subtract them.
+    """
+    live = Live(tmp_path / "project")
+    north = live.folder / "north"
+    path, roster = north / "site.toml", north / "roster"
+    path.write_text(path.read_text().replace("pinned_sites = true", "pinned_sites = false"))
+    roster.rename(tmp_path / "roster")
+    site = site_settings(north).site()
+    kind = DataKind.of(site.federation, "logistic")
+    terms = Terms("study", "north", algorithm_from(FEDAVG), {"loss": "logistic"}, kind, 60, 0, None, "float64")
+    terms = dataclasses.replace(terms, rounds=5, fewest=2, roster=tuple(SITES), secure=True)
+    work = site._working(terms)
+    start = jax.tree.map(np.zeros_like, work.broadcast)
+    expected = as_vector(work.local(start, work.prepared(), 0).sent)
+    broadcast = {name: np.asarray(array) for name, array in wire.named(start).items()}
+    try:
+        with hostile(live) as server:
+            live.start("north")
+            stolen = ManInTheMiddle(server, terms, broadcast, "first")
+            np.testing.assert_allclose(stolen.upload(), expected, atol=1e-6)
+            assert set(stolen.phase("reveal", there=SITES, gone=[])["seed"]) == set(SITES)
+            again = ManInTheMiddle(server, dataclasses.replace(terms, run="again"), broadcast, "second")
+            again.upload()
+            assert again.phase("reveal", there=SITES[:2], gone=SITES[2:]) == {"before": sorted(SITES)}
+            live.children["north"].kill()
+            (tmp_path / "roster").rename(roster)
+            live.start("north")
+            live.wait(lambda: live.children["north"].log.read_text().count("connected to") == 2)
+            said = ManInTheMiddle(server, terms, broadcast, "third").upload()
+            assert said == "the mask keys of site 'south' are not signed by the key that is pinned here"
+    finally:
+        live.stop()
+
+
+@pytest.mark.deploy
+def test_a_server_in_the_wrong_hands_gets_neither_rows_nor_files_of_a_site(tmp_path) -> None:
+    live = Live(tmp_path / "project", SITES[:2], changes="ask")
+    path = live.folder / "north" / "site.toml"
+    path.write_text(path.read_text().replace("smallest_batch = 1", "smallest_batch = 8"))
     before = {path for path in tmp_path.rglob("*") if path.is_file()}
     live.start("north")
     try:
-        with running_grid(factory.state(), keeper) as grid:
-            server = HostileServer(live, grid)
+        with hostile(live) as server:
             request = FactRequest(ALWAYS, "logistic", {"model": "linear", "loss": "logistic"})
             facts = server.ask("north", "query", {"request": request.to_json()}).config_records["about"]
             kind = DataKind.from_json(json.loads(str(facts["facts"]))["kind"])

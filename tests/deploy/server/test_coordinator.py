@@ -3,41 +3,26 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from flwr.app import ArrayRecord, Message, RecordDict
 
 import polyfed as pf
 from polyfed.deploy.protocol import wire
-from polyfed.engine import simulation
-from polyfed.engine.participation import Sampling
-from tests.deploy.expected import close, simulated
+from tests.deploy.expected import close, in_cohorts, simulated
 from tests.deploy.loopback import Loopback
 
 METHOD = {"name": "scaffnew", "lr": 0.08, "p": 0.3, "batch": 4, "trust": "never"}
 """It keeps state, and its participants absorb the new server's broadcast."""
 
 
-@dataclass(frozen=True)
-class Scripted(Sampling):
-    """Cohorts from a script: for each round, whether each client is there."""
-
-    rounds: tuple[tuple[bool, ...], ...] = ()
-
-    def cohort(self, seed: Any, round: Any, slots: Any) -> Any:
-        there = jnp.asarray(self.rounds)[jnp.clip(round, 0, len(self.rounds) - 1)]
-        clients = jnp.argsort(~there, stable=True)[slots]
-        return clients.astype(jnp.int32), there[clients] & (slots < self.population), jnp.sum(there)
-
-
 def scripted(monkeypatch: pytest.MonkeyPatch, three: pf.Federation, rounds: list[list[bool]]) -> Any:
     """The simulator's run with exactly these participants."""
-    monkeypatch.setattr(simulation, "sampling", lambda *_: Scripted(3, 3, 0.5, tuple(map(tuple, rounds))))
-    return simulated(three, METHOD, rounds=len(rounds))
+    cohorts = [[name for name, here in zip(three.clients, there, strict=True) if here] for there in rounds]
+    with in_cohorts(three.clients, cohorts):
+        return simulated(three, METHOD, rounds=len(rounds))
 
 
 def changed(reply: Message, arrays: dict[str, np.ndarray] | None = None, **about: Any) -> Message:

@@ -14,6 +14,8 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
 import polyfed as pf
 from polyfed.deploy.protocol import wire
+from polyfed.deploy.server.going_back import kept_rounds, round_before
+from polyfed.deploy.server.progress import read_progress
 from polyfed.engine.checkpoint import checkpoint as checkpoints
 from tests.conftest import few
 from tests.deploy.expected import close, simulated, small
@@ -162,15 +164,44 @@ def test_a_run_can_go_back_to_the_checkpoint_before(three, loopback) -> None:
     with pytest.raises(AssertionError):
         close(poisoned, simulated(three, METHOD, 3).server)
     grid.change = None
-    grid.serve(METHOD, {"rounds": 5}, back=True)
+    grid.serve(METHOD, {"rounds": 5}, back=round_before(grid.run_folder))
     grid.assert_equal(simulated(three, METHOD, 5))
 
 
-def test_there_is_one_checkpoint_to_go_back_to(loopback) -> None:
+def test_a_bad_round_that_others_followed_is_undone_with_them(three, loopback) -> None:
+    """Round 3 of 6 was poisoned, and it was noticed at the end; then it happens again, a round later."""
+    grid: Loopback = loopback()
+    for bad in (2, 3):
+        grid.change = lambda site, round, reply, bad=bad: scaled(reply, 50.0) if round == bad else reply
+        grid.serve(METHOD, {"rounds": 6}, back=None if bad == 2 else 2)
+        with pytest.raises(AssertionError):
+            close(grid.published, simulated(three, METHOD, 6).server)
+        assert kept_rounds(grid.run_folder) == [6, 5, 4, 3, 2]
+    grid.change = None
+    with pytest.raises(pf.PolyfedError, match=r"no checkpoint of round 1 to go back to \(kept: 2, 3, 4, 5, 6\)"):
+        grid.serve(METHOD, {"rounds": 6}, back=1)
+    grid.serve(METHOD, {"rounds": 6}, back=3)
+    grid.assert_equal(simulated(three, METHOD, 6))
+    lines = read_progress(grid.run_folder / "progress.jsonl")
+    assert [line["round"] for line in lines] == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_run_of_one_round_has_nothing_to_go_back_to(loopback) -> None:
     grid: Loopback = loopback()
     grid.serve({"name": "fedavg"}, {"rounds": 1})
     with pytest.raises(pf.PolyfedError, match="no checkpoint before the newest"):
-        grid.serve({"name": "fedavg"}, {"rounds": 2}, back=True)
+        round_before(grid.run_folder)
+
+
+def test_a_line_of_progress_that_a_crash_cut_is_written_again(loopback) -> None:
+    grid: Loopback = loopback()
+    grid.serve({"name": "fedavg"}, {"rounds": 3})
+    path = grid.run_folder / "progress.jsonl"
+    path.write_text(path.read_text()[:-20])  # the last line is not whole
+    grid.serve({"name": "fedavg"}, {"rounds": 5})
+    lines = read_progress(path)
+    assert [line["round"] for line in lines] == [1, 2, 3, 4, 5]
+    assert all(len(line["sites"]) == 3 for line in lines)
 
 
 def test_a_fixed_bound_on_the_norm(three, loopback, monkeypatch, caplog) -> None:

@@ -130,7 +130,7 @@ def test_a_mistake_in_a_policy_is_named(tmp_path) -> None:
     make_project(tmp_path / "project", ["a", "b"], "127.0.0.1", example=True)
     path = tmp_path / "project" / "a" / "site.toml"
     text = path.read_text()
-    assert site_settings(path).policy == RunPolicy(fewest_sites=1, most_rounds=1000)
+    assert site_settings(path).policy == RunPolicy(fewest_sites=1, most_rounds=1000, pinned_sites=True)
     for old, new, said in (
         ("smallest_batch = 8", "smallest_batch = 0", "policy.smallest_batch must be a whole number above 0"),
         ("most_rounds", "most_round", "unknown key 'most_round'"),

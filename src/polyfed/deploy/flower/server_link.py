@@ -11,10 +11,10 @@ from pathlib import Path
 from polyfed.core.errors import PolyfedError
 from polyfed.core.files import write_text
 from polyfed.deploy.flower.processes import LOOPBACK, ChildProcess, environment, locked
-from polyfed.deploy.flower.superlink import ENDED, LOCK, PRESENT, REQUESTED, RunEnd, RunRequest
+from polyfed.deploy.flower.superlink import CURRENT, ENDED, LOCK, PRESENT, REQUESTED, RunEnd, RunRequest
 from polyfed.deploy.keys import read_public_key
 from polyfed.deploy.server.ledger import RoundLine
-from polyfed.deploy.server.serve import CURRENT
+from polyfed.deploy.server.progress import read_progress
 from polyfed.deploy.settings import FederationSettings, read_toml, server_settings
 
 START = 60.0
@@ -71,8 +71,8 @@ class SuperLinkServer:
         except PolyfedError:
             return True
 
-    def submit(self, back: bool = False) -> str:
-        """Ask for the run of server.toml, or to go on with it, without its last round; returns the request's id."""
+    def submit(self, back: int | None = None) -> str:
+        """Ask for the run of server.toml, or to go on with it, from round `back` if given; returns the request's id."""
         settings = read_toml(self.path)
         server_settings(settings, str(self.path))
         request: RunRequest = {"id": secrets.token_hex(8), "settings": json.dumps(settings), "back": back}
@@ -106,7 +106,4 @@ class SuperLinkServer:
 
     def progress(self) -> list[RoundLine]:
         """The rounds so far."""
-        path = self.run_folder / "progress.jsonl"
-        with suppress(FileNotFoundError, json.JSONDecodeError):
-            return [json.loads(line) for line in path.read_text().splitlines()]
-        return []
+        return read_progress(self.run_folder / "progress.jsonl")

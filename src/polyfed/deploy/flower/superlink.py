@@ -12,6 +12,7 @@ import ssl
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TypedDict
 
@@ -21,6 +22,7 @@ from flwr.server.superlink.linkstate import LinkState, LinkStateFactory
 from flwr.supercore.constant import FLWR_IN_MEMORY_DB_NAME
 from flwr.supercore.object_store import ObjectStoreFactory
 from flwr.superlink.federation import NoOpFederationManager
+from safetensors import SafetensorError
 
 from polyfed.core.errors import PolyfedError
 from polyfed.core.files import write_text
@@ -28,7 +30,8 @@ from polyfed.deploy.flower.gate import Gatekeeper, PeerProtocol, fleet_app
 from polyfed.deploy.flower.grid import running_grid
 from polyfed.deploy.flower.processes import locked
 from polyfed.deploy.keys import public_bytes, read_public_key
-from polyfed.deploy.server.serve import CURRENT, serve
+from polyfed.deploy.server.going_back import go_back
+from polyfed.deploy.server.serve import serve
 from polyfed.deploy.settings import FederationSettings, read_toml, server_settings
 
 log = logging.getLogger("polyfed")
@@ -36,7 +39,11 @@ NOT_TLS = ("HTTP_REQUEST", "WRONG_VERSION_NUMBER", "HTTPS_PROXY_REQUEST", "UNEXP
 """OpenSSL's words for a connection that does not begin with TLS."""
 LOCK, REQUESTED, ENDED, PRESENT = "server.lock", "requested.json", "ended.json", "present.json"
 """In the server's folder: held while it runs; the run that is asked for; how the last one ended; who is connected."""
+CURRENT = "current.json"
+"""The request of a run that has not ended: a server that is started again goes on with it."""
 POLL = 0.1
+FULL = 2.0
+"""Seconds after which a file that could not be written is tried again."""
 
 
 class RunRequest(TypedDict):
@@ -44,7 +51,8 @@ class RunRequest(TypedDict):
 
     id: str
     settings: str
-    back: bool
+    back: int | None
+    """the round after which the run is to go on, where it is to go back first"""
 
 
 class RunEnd(TypedDict):
@@ -132,33 +140,79 @@ class Office:
         while True:
             nodes = self.state.get_node_info()
             present = {node.name: node.status == "online" for node in nodes}
-            if present != self._present:
-                self._present = present
-                write_text(self.folder / PRESENT, json.dumps(present, indent=1) + "\n")
+            with suppress(OSError):  # where the disk is full, it is tried again
+                if present != self._present:
+                    write_text(self.folder / PRESENT, json.dumps(present, indent=1) + "\n")
+                    self._present = present
             time.sleep(POLL)
 
     def work(self) -> None:
-        """Carry out what is asked for, for ever."""
-        requested = self.folder / REQUESTED
+        """Carry out what is asked for, for ever; first the run that was under way when the server was stopped."""
+        current = self.folder / CURRENT
         while True:
-            if requested.exists():
-                request: RunRequest = json.loads(requested.read_text())
-                write_text(self.folder / CURRENT, request["settings"])  # a server that is killed here goes on with it
-                requested.unlink()
+            request = _read_request(current) or self._next()
+            if request is not None:
                 end: RunEnd = {"id": request["id"], "why": self._run(request)}
-                write_text(self.folder / ENDED, json.dumps(end, indent=1) + "\n")
+                _write_surely(self.folder / ENDED, json.dumps(end, indent=1) + "\n")
+                current.unlink(missing_ok=True)
             time.sleep(POLL)
+
+    def _next(self) -> RunRequest | None:
+        """The run that is asked for. A server that is killed after this goes on with it."""
+        requested, current = self.folder / REQUESTED, self.folder / CURRENT
+        request = _read_request(requested)
+        if request is None:
+            return None
+        _write_surely(current, json.dumps(request) + "\n")
+        try:
+            requested.unlink()
+        except FileNotFoundError:  # whoever asked gave up meanwhile
+            current.unlink()
+            return None
+        return request
 
     def _run(self, request: RunRequest) -> str:
         try:
+            if request["back"] is not None:
+                name = server_settings(json.loads(request["settings"]), "server.toml")[0].run
+                go_back(self.folder / "runs" / name, request["back"])
+                _write_surely(self.folder / CURRENT, json.dumps({**request, "back": None}) + "\n")
             with running_grid(self.state, self.keeper) as grid:
-                serve(grid, request["settings"], self.folder, request["back"])
+                serve(grid, request["settings"], self.folder)
         except PolyfedError as error:
             return str(error)
+        except (OSError, SafetensorError) as error:  # a full disk
+            return f"the server cannot write: {error}; `polyfed deploy run` goes on from the last round that was kept"
         except Exception as error:  # the server outlives a run that fails
             log.exception("the run failed")
             return f"the run failed: {type(error).__name__}: {error}"
         return ""
+
+
+def _read_request(path: Path) -> RunRequest | None:
+    """The request in a file; None where there is none. One that cannot be read is logged and removed."""
+    try:
+        request = json.loads(path.read_text())
+        return {"id": request["id"], "settings": request["settings"], "back": request["back"]}
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError):
+        log.error("%s is no request and is dropped; `polyfed deploy run` asks for a run", path)
+        path.unlink(missing_ok=True)
+        return None
+
+
+def _write_surely(path: Path, text: str) -> None:
+    """Write a file without which others would wait for ever; while the disk is full, it is tried again."""
+    told = False
+    while True:
+        try:
+            return write_text(path, text)
+        except OSError as error:
+            if not told:
+                log.error("%s cannot be written and is tried again: %s", path, error)
+            told = True
+            time.sleep(FULL)
 
 
 def main(folder: Path) -> None:

@@ -40,7 +40,8 @@ from polyfed.deploy.protocol.plain_values import Refused
 from polyfed.deploy.secure.fixed_point import WORD
 
 PublicKeys = dict[str, str]
-"""A site's two public keys: "mask", from which masks follow, and "seal", under which its shares travel."""
+"""A site's two public keys: "mask", from which masks follow, and "seal", under which its shares travel; and, where the
+site has a key of its own, its "signature" of both."""
 Shares = dict[str, str]
 """Shares of secrets, by the site whose secret it is or by the kind of secret."""
 

@@ -11,6 +11,8 @@ from polyfed.deploy.secure.masks import Commitments, PublicKeys, Shares, is_publ
 
 FEWEST_SITES = 2
 """A sum of one upload hides nothing."""
+LONGEST_SIGNATURE = 1000
+"""The most letters of a signature of mask keys."""
 MOST_WORDS = 3
 """The words of a number where weights may be tiny: they carry digits down to 1e-48."""
 
@@ -41,8 +43,18 @@ def majority(parties: int) -> int:
 
 def read_public_keys(answer: object) -> PublicKeys | None:
     """A site's public keys; None if this is something else."""
-    keys = read_texts(answer, ("mask", "seal"))
-    return keys if keys is not None and all(map(is_public_key, keys.values())) else None
+    keys = read_texts(answer, ("mask", "seal")) or read_texts(answer, ("mask", "seal", "signature"))
+    if keys is None or len(keys.get("signature", "")) > LONGEST_SIGNATURE:
+        return None
+    return keys if is_public_key(keys["mask"]) and is_public_key(keys["seal"]) else None
+
+
+def read_before(answer: Mapping[str, object]) -> frozenset[str] | None:
+    """The sites with which the answering one gave its shares for this round before; None if it does not say so."""
+    before = answer.get("before")
+    if set(answer) != {"before"} or not isinstance(before, list) or not all(map(is_name, before)):
+        return None
+    return frozenset(before)
 
 
 def read_names(request: Mapping[str, object], name: str) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import secrets
+from collections import Counter
 from collections.abc import Callable, Mapping, Sized
 from dataclasses import asdict, dataclass, field
 from typing import TypeVar
@@ -20,12 +21,13 @@ from polyfed.deploy.protocol import wire
 from polyfed.deploy.protocol.messages import MessageFor, SiteMessenger
 from polyfed.deploy.protocol.plain_values import Refused, json_object, plain_values, refusal_in
 from polyfed.deploy.secure.fixed_point import WORD, FixedPoint
-from polyfed.deploy.secure.masks import Commitments, Culprit, changed_shares, unmasked
+from polyfed.deploy.secure.masks import Commitments, Culprit, Shares, changed_shares, unmasked
 from polyfed.deploy.secure.phases import (
     FEWEST_SITES,
     MOST_WORDS,
     SumHead,
     majority,
+    read_before,
     read_public_keys,
     read_revealed,
     read_shares,
@@ -66,6 +68,8 @@ class SecureSumServer:
     """the words of each number, see `FixedPoint`"""
     culprits: set[str] = field(default_factory=set)
     """sites that gave wrong shares: they are not asked again in this round"""
+    _only: frozenset[str] | None = None
+    """the sites with which this round was summed up before, by a server that did not come to keep the sum"""
 
     def gather(
         self,
@@ -82,6 +86,7 @@ class SecureSumServer:
         Nothing is unmasked before enough uploads have come: two sums of one round would tell single uploads apart.
         """
         roster, cohort = self.sites.roster, [site for site in cohort if site not in self.culprits]
+        cohort = [site for site in cohort if self._only is None or site in self._only]
         threshold = majority(len(cohort))
         head: SumHead = {"run": run, "round": number, "attempt": secrets.token_hex(16)}
         fixed_point = FixedPoint(self.bound, len(cohort), self.words)
@@ -100,8 +105,19 @@ class SecureSumServer:
             return self._too_few("uploads", masked, max(threshold, wanted))
         gone = sorted(set(sealed) - set(masked))
         last = {**head, "phase": "reveal", "there": sorted(masked), "gone": gone}
-        revealed = self._ask(list(masked), last, lambda _, answer: read_revealed(answer, masked, gone))
+        claims: dict[str, frozenset[str]] = {}
+
+        def read(site: str, answer: Mapping[str, object]) -> dict[str, Shares] | None:
+            before = read_before(answer)
+            if before is None:
+                return read_revealed(answer, masked, gone)
+            if before <= set(cohort):
+                claims[site] = before
+            raise Refused(f"round {number + 1} was summed up before, with {', '.join(sorted(before))}")
+
+        revealed = self._ask(list(masked), last, read)
         if len(revealed) < threshold:
+            self._only = _most_claimed(claims)
             return self._too_few("shares of masks", revealed, threshold)
         for site in sorted(changed_shares(revealed, head["attempt"], commitments)):
             self._blame(site, f"round {number + 1}: a share that it was given to keep is not the one that it gave back")
@@ -183,3 +199,9 @@ class SecureSumServer:
 
     def _too_few(self, what: str, answers: Sized, threshold: int) -> None:
         log.warning("a secure sum got %s of %d sites, at least %d are needed", what, len(answers), threshold)
+
+
+def _most_claimed(claims: Mapping[str, frozenset[str]]) -> frozenset[str] | None:
+    """The earlier sum that most sites tell of, if two or more do: one alone cannot decide who is in a sum."""
+    told = Counter(claims.values())
+    return next((before for before, times in told.most_common(1) if times >= FEWEST_SITES), None)

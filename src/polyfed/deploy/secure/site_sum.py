@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from polyfed.deploy.secure.phases import (
     read_names,
     read_public_keys,
 )
+from polyfed.deploy.secure.signed_keys import KnownSites
 
 
 @dataclass
@@ -48,6 +49,8 @@ class SecureSumSite:
     file: Path
     fewest: int = FEWEST_SITES
     """the fewest sites in a sum, by this site's policy"""
+    known: KnownSites = field(default_factory=KnownSites)
+    """whose mask keys it believes"""
     _current: CurrentSum | None = None
 
     def answer(self, text: str) -> str:
@@ -64,17 +67,21 @@ class SecureSumSite:
             if any(read_public_keys(keys) is None for keys in public.values()):
                 raise Refused("the keys of a secure sum cannot be read")
             self._refuse_few(len(public))
+            self.known.refuse_forged(current.member.attempt, self.name, public)
             return json.dumps({"sealed": current.member.shares(public), "commitments": current.member.commitments()})
         if phase != "reveal":
             raise Refused("a secure sum has no such phase")
         return json.dumps(self._reveal(current, read_names(request, "there"), read_names(request, "gone")))
 
-    def _reveal(self, current: CurrentSum, there: list[str], gone: list[str]) -> dict[str, Shares]:
+    def _reveal(
+        self, current: CurrentSum, there: list[str], gone: list[str]
+    ) -> dict[str, Shares] | dict[str, list[str]]:
+        """Shares for the sum; or, where this round was summed up with other sites before, which those were."""
         self._refuse_few(len(there))
         summed: dict[str, list[str]] = json.loads(self.file.read_text()) if self.file.exists() else {}
         before = summed.get(current.what, sorted(there))
         if before != sorted(there):
-            raise Refused(f"round {current.round + 1} was summed up before, with {', '.join(before)}")
+            return {"before": before}
         shares = current.member.reveal(there, gone)
         self.file.parent.mkdir(parents=True, exist_ok=True)
         write_text(self.file, json.dumps(summed | {current.what: sorted(there)}) + "\n")
@@ -110,7 +117,7 @@ class SecureSumSite:
         member = SumMember(self.name, attempt, threshold)
         fixed_point = FixedPoint(bound, parties, min(words, MOST_WORDS))
         self._current = CurrentSum(member, run, number, fixed_point, tuple(roster))
-        return member.public_keys()
+        return self.known.signed(attempt, self.name, member.public_keys())
 
     def of_roster(self, roster: tuple[str, ...]) -> bool:
         """Whether the sum under way is of this roster."""

@@ -36,7 +36,7 @@ from polyfed.deploy.server.ledger import AfterRound, Ledger
 from polyfed.deploy.server.privacy import PrivacyKeeper
 from polyfed.deploy.server.robust import check_update, one_upload
 from polyfed.deploy.server.uploads import UploadReader, norm_of
-from polyfed.deploy.site.state_file import NEVER
+from polyfed.deploy.site.state_file import KEPT_ROUNDS, NEVER
 from polyfed.engine.checkpoint import checkpoint as checkpoints
 from polyfed.engine.checkpoint.checkpoint import Snapshot
 from polyfed.engine.devices.layout import layout
@@ -89,6 +89,8 @@ class Coordinator:
         with precision(self.deployed.dtype):
             self._start()
         self._restore()
+        if self.after_round is not None and self.ledger.round:  # it may have been stopped before it was told
+            self.after_round(self.ledger, self.ledger.senders)
         while self.ledger.round < self.deployed.rounds:
             self._round()
         self._publish()
@@ -128,7 +130,7 @@ class Coordinator:
     def _round(self) -> None:
         """One round: those who answer in time are in it, if they are enough."""
         begun = time.perf_counter()
-        senders = in_order(SiteRound(self, self.ledger.round))
+        self.ledger.senders = senders = in_order(SiteRound(self, self.ledger.round))
         self.ledger.seconds += time.perf_counter() - begun
         self._save()
         if self.after_round is not None:
@@ -272,7 +274,7 @@ class Coordinator:
         }
         snapshot = Snapshot(state, nobody, nobody, np.zeros(0), [])
         meta = {"identity": self._identity, "ledger": asdict(self.ledger), "backlog": sorted(self.backlog)}
-        checkpoints.save(self.folder / "checkpoint", self.ledger.round, snapshot, meta)
+        checkpoints.save(self.folder / "checkpoint", self.ledger.round, snapshot, meta, KEPT_ROUNDS)
 
     def _restore(self) -> None:
         path = checkpoints.latest(self.folder / "checkpoint")

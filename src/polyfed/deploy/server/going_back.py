@@ -1,20 +1,32 @@
-"""The checkpoint before the newest: a run whose last round turns out to be bad can go back to it, once."""
+"""Going back: a run some of whose last rounds turn out to be bad goes on from a checkpoint before them."""
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 from polyfed.core.errors import PolyfedError
 from polyfed.engine.checkpoint import checkpoint as checkpoints
 
 
-def go_back(folder: Path) -> None:
-    """Remove the newest checkpoint of a run, so that it goes on from the one before."""
-    place = folder / "checkpoint"
-    kept = checkpoints.names(place)
+def kept_rounds(folder: Path) -> list[int]:
+    """The rounds after which a run can go on, the newest first."""
+    return [checkpoints.round_of(name) for name in checkpoints.names(folder / "checkpoint")]
+
+
+def round_before(folder: Path) -> int:
+    """The round of the checkpoint before the newest."""
+    kept = kept_rounds(folder)
     if len(kept) < 2:
         raise PolyfedError(f"{folder}: there is no checkpoint before the newest to go back to")
-    shutil.rmtree(place / kept[0])
+    return kept[1]
+
+
+def go_back(folder: Path, round: int) -> None:
+    """Remove the checkpoints of later rounds. Done twice, it is as if done once."""
+    kept = kept_rounds(folder)
+    if round not in kept:
+        there = ", ".join(map(str, sorted(kept))) or "none"
+        raise PolyfedError(f"{folder}: there is no checkpoint of round {round} to go back to (kept: {there})")
+    checkpoints.clear(folder / "checkpoint", checkpoints.name_of(round))
     for name in ("finished.json", "stopped.txt"):
         (folder / name).unlink(missing_ok=True)

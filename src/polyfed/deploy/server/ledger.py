@@ -31,6 +31,8 @@ class Ledger:
     bits_up: int = 0
     bits_down: int = 0
     seconds: float = 0.0
+    senders: list[str] = field(default_factory=list)
+    """the sites whose uploads are in the last round"""
     epsilon: float | None = None
     """the privacy spent, in a private run"""
 

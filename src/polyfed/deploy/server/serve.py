@@ -4,43 +4,37 @@ from __future__ import annotations
 
 import json
 import logging
+from contextlib import suppress
 from pathlib import Path
 
 from flwr.serverapp import Grid
 
 from polyfed.core.files import write_text
 from polyfed.deploy.server.coordinator import Coordinator
-from polyfed.deploy.server.going_back import go_back
 from polyfed.deploy.server.ledger import Ledger
+from polyfed.deploy.server.progress import ProgressFile
 from polyfed.deploy.settings import server_settings
 
 log = logging.getLogger("polyfed")
-CURRENT = "current.json"
-"""The settings of a run that has not ended: a server that is started again goes on with it."""
 
 
-def serve(grid: Grid, settings: str, folder: Path, back: bool = False) -> None:
-    """Carry out the run that `settings` (JSON) describes, or go on with it; `back` drops its last round first."""
+def serve(grid: Grid, settings: str, folder: Path) -> None:
+    """Carry out the run that `settings` (JSON) describes, or go on with it."""
     _, run, rules = server_settings(json.loads(settings), "server.toml")
     place = folder / "runs" / run.name
     place.mkdir(parents=True, exist_ok=True)
-    if back:
-        go_back(place)
-    write_text(folder / CURRENT, settings)
-    progress = place / "progress.jsonl"
+    progress = ProgressFile(place / "progress.jsonl")
 
     def after_round(ledger: Ledger, sites: list[str]) -> None:
-        with progress.open("a") as file:
-            file.write(json.dumps(ledger.line(run, sites)) + "\n")
+        progress.add(ledger.line(run, sites))
         log.info("round %d of %d: %s", ledger.round, run.rounds, ", ".join(sites))
 
     try:
         Coordinator(run, grid, place, rules, after_round).run()
     except Exception as error:
-        (folder / CURRENT).unlink(missing_ok=True)
-        (place / "stopped.txt").write_text(f"{error}\n")
+        with suppress(OSError):  # the disk may be full, which may be why
+            write_text(place / "stopped.txt", f"{error}\n")
         log.error("%s", error)
         raise
     (place / "stopped.txt").unlink(missing_ok=True)
-    (folder / CURRENT).unlink(missing_ok=True)
     log.info("the run '%s' is complete", run.name)

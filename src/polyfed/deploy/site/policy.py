@@ -39,6 +39,8 @@ class RunPolicy:
     """the largest clip of a private run"""
     min_count: int = MIN_COUNT
     """the fewest rows that a category must have to be named to others"""
+    pinned_sites: bool = False
+    """masked sums only with sites whose public keys the operator pinned in the site's roster/"""
     changes: Literal["ask", "allow"] = "ask"
     """what happens to terms that differ from those of the first run: the operator is asked, or they are accepted"""
 

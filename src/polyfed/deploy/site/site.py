@@ -35,6 +35,7 @@ from polyfed.deploy.protocol.plain_values import (
 from polyfed.deploy.protocol.site_facts import CLASS_ROWS, ON_REQUEST, FactRequest, constant_facts, data_facts
 from polyfed.deploy.protocol.tables import TableSchema, TableSettings, read_layout
 from polyfed.deploy.protocol.terms import Terms, architecture
+from polyfed.deploy.secure.signed_keys import KnownSites
 from polyfed.deploy.secure.site_sum import SecureSumSite
 from polyfed.deploy.site.local_work import LocalWork
 from polyfed.deploy.site.outcome import save_models, site_models, standing, write_outcome
@@ -80,6 +81,8 @@ class Site:
     measure: bool = True
     """whether it measures its models at the end, for itself"""
     policy: RunPolicy = field(default_factory=RunPolicy)
+    known: KnownSites = field(default_factory=KnownSites)
+    """its own key, and those of the other sites that its operator pinned"""
     _work: dict[str, LocalWork] = field(default_factory=dict)
     """the programs of the current run, by the fingerprint of its terms"""
     _last: tuple[tuple[object, ...], RecordDict] | None = None
@@ -88,7 +91,8 @@ class Site:
     _pinned: PinnedTerms = field(init=False)
 
     def __post_init__(self) -> None:
-        self._secure = SecureSumSite(self.name, self.folder / "state" / "summed.json", self.policy.fewest_sites)
+        summed = self.folder / "state" / "summed.json"
+        self._secure = SecureSumSite(self.name, summed, self.policy.fewest_sites, self.known)
         self._pinned = PinnedTerms(self.folder)
 
     def answer(self, kind: str, content: RecordDict) -> RecordDict:
@@ -109,6 +113,9 @@ class Site:
             return self._round(values, arrays)
         except (Refused, PolyfedError) as error:
             return self._reply(error=str(error))
+        except OSError as error:  # a full disk; the server need not know which file it was
+            log.error("site '%s': %s", self.name, error)
+            return self._reply(error=f"it cannot write: {error.strerror}")
         except Exception as error:  # whatever a message that is none runs into
             log.exception("site '%s': a message could not be answered", self.name)
             return self._reply(error=readable(error))
@@ -299,8 +306,8 @@ class Site:
                 if "absorb" in arrays or broadcast is None:
                     broadcast = _sent(arrays, "absorb", work.broadcast)
                 state = work.absorbed(broadcast, state, counted)
-            saved = saved.settled(state)
-            file.keep_before()
+            before, saved = saved.counted, saved.settled(state)
+            file.keep_before(before)
             file.write(saved)
         elif saved.sent != NEVER:
             saved = saved.dropped()

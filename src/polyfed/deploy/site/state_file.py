@@ -16,6 +16,8 @@ from polyfed.engine.checkpoint.tensors import load_tree, save_tree
 
 NEVER = -1
 """Stands for no round."""
+KEPT_ROUNDS = 5
+"""How many checkpoints a server keeps, and as many states a site: so far back can a run go."""
 
 
 @dataclass(frozen=True)
@@ -42,29 +44,40 @@ class SavedState:
 
 
 class StateFile:
-    """`folder/RUN/state.safetensors`, and `before.safetensors`, as it was a round earlier."""
+    """`folder/RUN/state.safetensors`, and `before-N.safetensors`, as it was after earlier rounds that counted."""
 
     def __init__(self, folder: Path, run: str, like: State, pending: State = None) -> None:
         """`like`, `pending`: states of the shapes of those between rounds, and of those after local work."""
         self.path = folder / checked_name(run, "the run") / "state.safetensors"
         self._like, self._pending = like, pending
-        self.before = self.path.with_name("before.safetensors")
 
     def read(self) -> SavedState | None:
         """The saved state; None at the start of a run."""
         return self._read(self.path)
 
     def went_back(self, counted: int) -> SavedState | None:
-        """The state of a round earlier, for a server that went back to it; None if it is of another round."""
-        saved = self._read(self.before)
-        return saved.dropped() if saved is not None and saved.counted == counted else None
+        """The state after an earlier round, for a server that went back to it; None if it is not kept."""
+        saved = self._read(self._before(counted))
+        if saved is None:
+            return None
+        for path in self.path.parent.glob("before-*.safetensors"):  # of rounds that are undone
+            if _round_in(path) > counted + 1:
+                path.unlink()
+        return saved.dropped()
 
-    def keep_before(self) -> None:
-        """Keep the state that the next write replaces."""
-        part = self.before.with_name(f".{self.before.name}.part")
+    def keep_before(self, counted: int) -> None:
+        """Keep the state that the next write replaces, which is that after round `counted`; the oldest one goes."""
+        kept = self._before(counted)
+        part = kept.with_name(f".{kept.name}.part")
         part.unlink(missing_ok=True)
         os.link(self.path, part)
-        os.replace(part, self.before)
+        os.replace(part, kept)
+        before = sorted(self.path.parent.glob("before-*.safetensors"), key=_round_in)
+        for old in before[: -KEPT_ROUNDS + 1]:
+            old.unlink()
+
+    def _before(self, counted: int) -> Path:
+        return self.path.with_name(f"before-{counted + 1}.safetensors")
 
     def _read(self, path: Path) -> SavedState | None:
         if not path.exists():
@@ -97,3 +110,8 @@ class StateFile:
             "counted": np.int64(saved.counted),
             "sent": np.int64(saved.sent),
         }
+
+
+def _round_in(path: Path) -> int:
+    number = path.stem.removeprefix("before-")
+    return int(number) if number.isdecimal() else -1

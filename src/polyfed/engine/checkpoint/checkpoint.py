@@ -57,8 +57,12 @@ def name_of(round: int) -> str:
     return f"round-{round:09d}"
 
 
-def save(folder: Path, round: int, state: Snapshot, meta: dict[str, Any]) -> Path:
-    """Write `folder/round-N`, and drop all but the one before. It appears by a rename, after all of it is on the disk.
+def round_of(name: str) -> int:
+    return int(name.removeprefix("round-"))
+
+
+def save(folder: Path, round: int, state: Snapshot, meta: dict[str, Any], keep: int = 2) -> Path:
+    """Write `folder/round-N`, and drop all but the newest `keep`. It appears by a rename, after it is on the disk.
 
     Process 0 writes it; the others only send it their clients' rows, block by block.
     """
@@ -87,7 +91,7 @@ def save(folder: Path, round: int, state: Snapshot, meta: dict[str, Any]) -> Pat
     except BaseException:
         shutil.rmtree(work, ignore_errors=True)
         raise
-    kept = [target.name, *[name for name in names(folder) if name < target.name][:1]]
+    kept = [target.name, *[name for name in names(folder) if name < target.name][: keep - 1]]
     for path in list(folder.iterdir()):
         if (NAME.fullmatch(path.name) and path.name not in kept) or _left_over(path):
             shutil.rmtree(path, ignore_errors=True)
