@@ -114,6 +114,7 @@ def test_the_offset_of_the_average_is_the_theorems(problem) -> None:
     assert schedule == pf.InverseStep(32.0, 1000.0)
 
 
+@pytest.mark.full
 def test_alpha_grows_where_clients_differ_and_stays_small_where_they_do_not() -> None:
     """Two clients whose labels contradict each other, against two with the same rule."""
     rng = np.random.default_rng(0)

@@ -65,6 +65,7 @@ def test_outputs_ii_and_iii_are_the_averages_of_theorem_2(problem, participation
     assert second.facts.wire_up == 2 * third.facts.wire_up
 
 
+@pytest.mark.full
 def test_alpha_0_is_local_sgd_with_an_outer_stepsize(problem) -> None:
     for beta in (1.0, 1.7):
         ours = trained(problem, A.PLSGD(**WORK, alpha=0.0, beta=beta), participation=3)

@@ -39,6 +39,7 @@ def test_the_command_prints_a_share_of_the_machines_rate() -> None:
     assert 0 < found["share_of_matrix_product"] < 2
 
 
+@pytest.mark.full
 def test_methods_are_set_beside_fedavg_in_the_same_run() -> None:
     found = bench_methods(["fedbc"], repeat=1, rows=20)
     assert [cost.method for cost in found] == ["fedavg", "fedbc"]

@@ -120,6 +120,7 @@ def test_a_gpus_floor_is_the_weights_traffic(bench) -> None:
     assert bench.gpu.traffic(work, 10, "bfloat16") == 12 * 10 * 6
 
 
+@pytest.mark.full
 def test_a_work_is_measured_and_a_missing_environment_is_named(bench, tmp_path: Path) -> None:
     nowhere = Environment("pfl", tmp_path / "nowhere", "--pfl", ("pfl",))
     venv.create(tmp_path / "empty")
@@ -162,6 +163,7 @@ def test_the_frameworks_compute_what_the_engine_computes(environment: Environmen
     assert found < 1e-5
 
 
+@pytest.mark.full
 def test_memory_is_that_of_a_process_and_its_children(bench) -> None:
     if not Path("/proc/self/smaps_rollup").exists():
         pytest.skip("this system does not say what a process holds")

@@ -86,6 +86,7 @@ def test_every_recorded_share_is_as_stated() -> None:
     assert {case for case in excused if case[1] > 20} == {("7.5% positive", 100), ("7.5% positive", 1000)}
 
 
+@pytest.mark.full
 def test_intervals_of_accuracy_are_no_wider_than_they_must_be(study) -> None:
     """Chance is allowed for: intervals that always held the true gain would be found out. They are narrower than those
     of Nadeau and Bengio."""

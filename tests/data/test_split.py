@@ -147,6 +147,7 @@ def test_a_population_is_not_drawn_anew():
         Population.of(redrawable()).redrawn(3)
 
 
+@pytest.mark.full
 def test_draws_of_one_federation_are_one_program(monkeypatch):
     federation, method = redrawable(), pf.algorithms.FedAvg(lr=0.1, local_steps=2, batch=4)
     problems = [pf.Problem(federation.redrawn(s), pf.models.linear(), "softmax") for s in range(3)]

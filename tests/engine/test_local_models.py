@@ -164,6 +164,7 @@ def makings(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     return made
 
 
+@pytest.mark.full
 def test_methods_alphas_and_seeds_share_one_bank(problem, tmp_path: Path, makings: list[Path]) -> None:
     flix, scafflix = METHODS["flix"], METHODS["scafflix"]
     planned = [PlannedRun(problem, method, seed) for method in (flix, scafflix) for seed in (0, 1)]
@@ -241,6 +242,7 @@ def test_a_method_takes_its_settings_from_the_bank_it_is_given(problem, tmp_path
     np.testing.assert_allclose(result.global_params["w"], expected.global_params["w"], rtol=1e-6)
 
 
+@pytest.mark.full
 def test_rows_that_do_not_train_do_not_matter(tmp_path: Path, makings: list[Path]) -> None:
     """Test rows never; validation rows where they say when to stop."""
     clients, others = unequal_clients(), unequal_clients()
@@ -357,6 +359,7 @@ def test_with_a_tolerance_far_is_who_did_not_reach_it(problem, tmp_path: Path) -
     np.testing.assert_array_equal(bank.far, missed)
 
 
+@pytest.mark.full
 def test_a_population_has_the_same_bank_as_a_federation(problem, federation, tmp_path: Path) -> None:
     people = pf.Population.of(federation)
     other = pf.Problem(people, pf.models.linear(), "softmax", l2=L2)

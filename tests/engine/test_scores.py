@@ -111,6 +111,7 @@ def test_scores_are_the_same_wherever_states_and_rows_are(three, elsewhere: str)
                 np.testing.assert_allclose(values, expected[client][name], atol=1e-10)
 
 
+@pytest.mark.full
 def test_measured_and_scored_agree_also_with_adaptation() -> None:
     problem = pf.Problem(pf.Federation.from_arrays(clients(3, (9, 12)), test=0.3, classes=3), pf.models.linear())
     method, adapted = pf.algorithms.PerFedAvg(lr=0.1, local_steps=2, batch=4), []
@@ -233,6 +234,7 @@ def test_a_model_whose_scores_are_not_finite_has_no_mean(two) -> None:
     assert np.isfinite(found.aggregates["constant"]["accuracy"].mean)
 
 
+@pytest.mark.full
 def test_a_label_for_each_position_is_a_row_for_each() -> None:
     draws = np.random.default_rng(0)
     pairs = [(draws.integers(0, 4, (n, 5)).astype(np.int32), draws.integers(0, 4, (n, 5))) for n in (6, 9)]

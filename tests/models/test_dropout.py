@@ -110,6 +110,7 @@ def test_a_whole_pass_in_blocks_draws_anew_for_each_block(monkeypatch) -> None:
     assert float(f.value(jnp.zeros(3), Batch(None, None, key))) == pytest.approx(float(np.mean(seen)), abs=1e-6)
 
 
+@pytest.mark.full
 def test_values_gradients_and_metrics_are_of_the_whole_model() -> None:
     federation, dropped = small("mlp")
     plain = pf.Problem(federation, pf.models.mlp([6, 5]))

@@ -77,7 +77,7 @@ CASES: dict[str, Callable[[], list[RunRecord]]] = {
 }
 
 
-QUICK = ("hospitals", "several", "twelve-methods", "evil-names", "broken")
+QUICK = ("several", "evil-names", "broken")
 
 
 @pytest.fixture(params=[pytest.param(name, marks=[] if name in QUICK else pytest.mark.full) for name in CASES])
@@ -164,6 +164,7 @@ def test_the_table_of_clients_says_what_the_run_says(browser: Browser, tmp_path:
     )
 
 
+@pytest.mark.full
 def test_many_clients_are_drawn_with_their_intervals_in_the_colours_of_their_verdicts(
     browser: Browser, tmp_path: Path
 ) -> None:
@@ -205,6 +206,7 @@ def test_hiding_a_method_hides_it_everywhere_and_showing_brings_it_back(browser:
     assert browser.errors == []
 
 
+@pytest.mark.full
 def test_the_way_of_the_own_shares_is_drawn_where_they_moved(browser: Browser, several: Path, tmp_path: Path) -> None:
     browser.open(several)
     lines = browser.run("document.getElementById('move-2').data.length")
@@ -217,6 +219,7 @@ def test_the_way_of_the_own_shares_is_drawn_where_they_moved(browser: Browser, s
     assert browser.errors == []
 
 
+@pytest.mark.full
 def test_fairness_is_drawn_where_it_was_measured(browser: Browser, several: Path, tmp_path: Path) -> None:
     runs = [
         fair(make_run("FedAvg", models=("global",))),
@@ -243,6 +246,7 @@ def test_fairness_is_drawn_where_it_was_measured(browser: Browser, several: Path
     assert browser.run("['fair-rounds', 'fair-weights'].every(id => document.getElementById(id).offsetParent === null)")
 
 
+@pytest.mark.full
 def test_all_methods_can_be_hidden(browser: Browser, several: Path) -> None:
     browser.open(several, width=375)
     browser.run("document.querySelectorAll('.toggle').forEach(button => button.click())")
@@ -261,6 +265,7 @@ def test_a_click_on_the_legend_does_the_same_as_the_button(browser: Browser, sev
     assert browser.errors == []
 
 
+@pytest.mark.full
 def test_dots_of_methods_that_weigh_alike_are_one_entry_of_the_legend(browser: Browser, tmp_path: Path) -> None:
     runs = [fair(make_run("A")), fair(make_run("B")), fair(make_run("C"), weights=[0.3, 0.3, 0.1, 0.1, 0.1, 0.1])]
     browser.open(write_report(runs, tmp_path / "r.html", title="alike"))
@@ -285,6 +290,7 @@ def test_it_follows_the_system_theme_and_the_button_turns_it(browser: Browser, s
     assert browser.run(look) == light
 
 
+@pytest.mark.full
 def test_the_curve_can_be_changed_and_made_logarithmic(browser: Browser, several: Path) -> None:
     browser.open(several)
     names = browser.run("[...document.getElementById('curve').options].map(option => option.textContent)")

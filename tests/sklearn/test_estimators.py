@@ -68,6 +68,7 @@ def test_regression_is_in_the_units_of_the_target():
     assert estimator.score(x, y, groups=group) > estimator.score(x, y) + 0.1
 
 
+@pytest.mark.full
 def test_pipelines_and_cross_validation_work():
     x, y, group = opposite()
     pipeline = make_pipeline(StandardScaler(), FederatedClassifier("fedavg", rounds=3))

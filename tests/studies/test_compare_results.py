@@ -60,6 +60,7 @@ def test_splits_are_averaged_and_paired_in_their_order(federation) -> None:
         pf.gains(together[:1], alone)
 
 
+@pytest.mark.full
 def test_rows_are_followed_through_redrawn_splits(federation) -> None:
     """The interval is that of rows with known numbers; features that change with the split hide which rows they are."""
     splits = [federation.redrawn(number) for number in range(4)]

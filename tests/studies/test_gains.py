@@ -142,6 +142,7 @@ def test_a_run_with_splits_keeps_the_others_inside_its_folder(tmp_path) -> None:
         make_config(sections(hospitals(tmp_path), splits=2))
 
 
+@pytest.mark.full
 def test_of_a_sample_all_splits_measure_the_same_clients(tmp_path) -> None:
     given: dict[str, Any] = sections(hospitals(tmp_path), splits=3, eval_clients=3)
     given["compare"] = [{"name": "fedavg"}]
@@ -153,6 +154,7 @@ def test_of_a_sample_all_splits_measure_the_same_clients(tmp_path) -> None:
     assert read_run(tmp_path / "out").clients == records[0].clients
 
 
+@pytest.mark.full
 def test_seeds_on_one_split_do_not_make_rows_more(tmp_path) -> None:
     """Four seeds of one split share their rows: the interval stays about as wide as that of one."""
     widths = {}

@@ -42,6 +42,7 @@ def test_a_run_keeps_the_learned_weight_of_every_client_at_every_evaluated_round
     assert np.ptp(shares.values[-1]) > 1e-4
 
 
+@pytest.mark.full
 def test_shares_that_never_move_leave_no_file(tmp_path: Path) -> None:
     (fixed,) = run(make_config(sections(adaptive="off")), tmp_path / "off", quiet())
     other = {**SECTIONS, "algorithm": {"name": "fedavg", "lr": 0.05}}

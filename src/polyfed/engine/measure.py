@@ -13,13 +13,17 @@ from polyfed.algorithms.contract import Algorithm, Server, State, global_model
 from polyfed.core import randomness
 from polyfed.core.randomness import Purpose
 from polyfed.core.trees import Tree, descend
-from polyfed.engine.round.chunks import over_clients
+from polyfed.engine.round.chunks import Chunk, over_clients
 from polyfed.engine.round.records import Data, Shard
 from polyfed.engine.round.round import Round
 from polyfed.problem.objective import Batch, Batching
 
 EVAL_BLOCK = 256
 """The most rows that a client's evaluation takes at a time."""
+
+
+SIDE_BY_SIDE = 16
+"""The clients whose rows stand in one line where they share a model."""
 
 
 def eval_block(longest: int) -> int:
@@ -50,6 +54,8 @@ class Metrics(NamedTuple):
 class Measure:
     """Measures models on splits, inside the devices' `shard_map`; `longest` bounds the rows at a time.
 
+    `in_line`: clients that share a model are measured row after row, not side by side, so that none waits for another.
+
     `on_test`: what is adapted or fine-tuned is so on test rows. That leaks their labels; some papers measure so.
     """
 
@@ -58,6 +64,7 @@ class Measure:
     longest: dict[str, int]
     finetune: FineTune | None = None
     on_test: bool = False
+    in_line: bool = False
 
     def __call__(
         self,
@@ -72,15 +79,20 @@ class Measure:
         """{model: {split: metrics of this device's clients}}; `rate` is the stepsize of fine-tuning."""
 
         round, rows = self.adapting(data, splits)
+        shared = global_model(server) if self.in_line and self.finetune is None else None
 
         def one(client: jax.Array, state: State) -> dict[str, dict[str, Metrics]]:
             return {
                 name: {split: self.of(params, split, shard, client) for split, shard in splits.items()}
                 for name, params in self.models(round, method, server, state, client, rows, rate).items()
+                if name != "global" or shared is None
             }
 
         work = sum((shard.sizes for shard in splits.values()), jnp.zeros((), jnp.int32))
-        return over_clients(one, clients, self.chunk, states, work)
+        measured = over_clients(one, clients, self.chunk, states, work)
+        if shared is None:
+            return measured
+        return measured | {"global": {name: self.of_all(shared, name, splits[name], clients) for name in splits}}
 
     def adapting(self, data: Data, splits: dict[str, Shard]) -> tuple[Round, Data]:
         """The round and the data that models are adapted and fine-tuned with."""
@@ -108,24 +120,66 @@ class Measure:
         block = eval_block(self.longest[split])
         real = jnp.result_type(float)
 
-        def body(index: jax.Array, sums: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+        def body(index: jax.Array, sums: list[jax.Array]) -> list[jax.Array]:
             positions = index * block + jnp.arange(block)
             inside = positions < size
             batch = Batch(start + jnp.where(inside, positions, size - 1), inside.astype(real))
-            outputs, targets = problem.predict(params, shard.examples, batch)
-            loss, metric = problem.loss.value(outputs, targets), problem.loss.metric(outputs, targets)
-            values = [loss, metric]
-            if problem.class_weight is not None:
-                values.append(problem.row_loss(outputs, targets))
-            return tuple(
+            values = self._of_rows(params, shard, batch)
+            return [
                 total + jnp.sum(jnp.where(inside, value, 0), dtype=real)
                 for total, value in zip(sums, values, strict=True)
-            )
+            ]
 
-        zeros = (jnp.zeros((), real),) * (2 if problem.class_weight is None else 3)
+        zeros = [jnp.zeros((), real)] * self._kinds
         loss, metric, *weighted = lax.fori_loop(0, (size + block - 1) // block, body, zeros)
         ridge = jnp.broadcast_to(problem.ridge(params), ())
         return Metrics(loss / size, metric / size, ridge, *(total / size for total in weighted))
+
+    def of_all(self, params: Tree, split: str, shard: Shard, clients: jax.Array) -> Metrics:
+        """A shared model's metrics on each client's rows: those of some clients stand in one line, cut into blocks."""
+        count = min(SIDE_BY_SIDE, len(clients))
+        block = eval_block(count * self.longest[split])
+        real = jnp.result_type(float)
+
+        def some(clients: jax.Array) -> list[jax.Array]:
+            starts, sizes = shard.starts[clients], shard.sizes[clients]
+            ends = jnp.cumsum(sizes)
+
+            def body(index: jax.Array, sums: list[jax.Array]) -> list[jax.Array]:
+                positions = jnp.minimum(index * block + jnp.arange(block), ends[-1] - 1)
+                owner = jnp.searchsorted(ends, positions, side="right", method="compare_all")
+                rows = (starts + sizes - ends)[owner] + positions
+                fresh = index * block + jnp.arange(block) < ends[-1]
+                mine = (owner == jnp.arange(count)[:, None]) & fresh
+                values = self._of_rows(params, shard, Batch(rows, fresh.astype(real)))
+                return [
+                    t + jnp.sum(jnp.where(mine, value, 0), axis=1, dtype=real)
+                    for t, value in zip(sums, values, strict=True)
+                ]
+
+            return lax.fori_loop(0, (ends[-1] + block - 1) // block, body, [jnp.zeros(count, real)] * self._kinds)
+
+        def chunk(index: jax.Array, sums: list[jax.Array]) -> list[jax.Array]:
+            piece = Chunk(index, len(clients), count)
+            return piece.put(sums, some(piece.of(clients)))
+
+        blank = [jnp.zeros(len(clients), real)] * self._kinds
+        sizes = shard.sizes[clients]
+        loss, metric, *weighted = lax.fori_loop(0, -(-len(clients) // count), chunk, blank)
+        ridge = jnp.broadcast_to(self.round.problem.ridge(params), sizes.shape)
+        return Metrics(loss / sizes, metric / sizes, ridge, *(total / sizes for total in weighted))
+
+    @property
+    def _kinds(self) -> int:
+        """How many values a row has."""
+        return 2 if self.round.problem.class_weight is None else 3
+
+    def _of_rows(self, params: Tree, shard: Shard, batch: Batch) -> list[jax.Array]:
+        """The loss and the metric of each row and, where classes have weights, the weighted loss."""
+        problem = self.round.problem
+        outputs, targets = problem.predict(params, shard.examples, batch)
+        values = [problem.loss.value(outputs, targets), problem.loss.metric(outputs, targets)]
+        return values if problem.class_weight is None else [*values, problem.row_loss(outputs, targets)]
 
 
 def tuned(round: Round, tune: FineTune, params: Tree, client: jax.Array, data: Data, rate: Any) -> Tree:

@@ -170,7 +170,7 @@ class Programs:
         if finetune is not None:  # its stepsize is an input: another one compiles nothing anew
             rate = np.asarray(finetune.lr, jnp.result_type(float))
             finetune = replace(finetune, lr=0.0)
-        measure = Measure(self.round, self.measure_chunk, self.longest, finetune, on_test)
+        measure = Measure(self.round, self.measure_chunk, self.longest, finetune, on_test, self.in_line)
         data, splits = self.data if data is None else data, self.splits if splits is None else splits
         arguments = (self.placed_method, server, clients, states, data, splits, rate)
         program = self.compiled(
@@ -289,6 +289,11 @@ class Programs:
         if self.layout.hosts == 1:
             return self.layout.placed(copies, SAME)  # in one call: small arrays cost little but calls
         return jax.tree.map(lambda leaf: self.layout.placed(leaf, SAME), copies)
+
+    @property
+    def in_line(self) -> bool:
+        """Whether clients that share a model are measured row after row: an accelerator takes them side by side."""
+        return self.layout.device.platform == "cpu"
 
     @property
     def everyone(self) -> jax.Array:

@@ -114,7 +114,7 @@ class Sweep:
             rows = min(programs.measured_rows, self._measured_rows())
             longest = {name: min(rows, bounds[name]) for name in self._splits}
             chunk = max(1, programs.measure_chunk // len(self.simulations))
-            measure = Measure(self.round, chunk, longest, tune, adapt_on_test)
+            measure = Measure(self.round, chunk, longest, tune, adapt_on_test, programs.in_line)
             arguments = (self._method, carry.server, programs.everyone, carry.clients, self._data, self._splits, rates)
             axes = (0, 0, None, 0, self._data_axes, self._split_axes, None if rates is None else 0)
             specs = (P(), P(), P(AXIS), BY_CLIENT, P(), P(), P())

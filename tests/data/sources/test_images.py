@@ -298,6 +298,7 @@ def test_mnists_writers_are_539_people(published, monkeypatch):
     assert set(federation.columns["series"].tolist()) == {0, 4}
 
 
+@pytest.mark.full
 @pytest.mark.realdata
 def test_cifar_is_the_published_one_pixel_by_pixel(published, monkeypatch):
     """The checksums of the decoded batches, and the channel means, are those that are known of CIFAR-10."""

@@ -156,6 +156,7 @@ def test_a_state_that_is_not_finite_is_never_kept(three, loopback) -> None:
     close(server, simulated(three, {**FEDAVG, "weighting": "uniform"}, 4).server)
 
 
+@pytest.mark.full
 def test_a_run_can_go_back_to_the_checkpoint_before(three, loopback) -> None:
     """The last round was poisoned by a site that kept within all bounds; its sites keep states, and go back, too."""
     grid: Loopback = loopback()

@@ -114,6 +114,7 @@ def test_a_checkpoint_of_another_stepsize_is_refused(problem, tmp_path: Path) ->
         pf.simulate(problem, other, rounds=6, participation=3, resume=tmp_path)
 
 
+@pytest.mark.full
 def test_a_checkpoint_of_another_model_of_the_same_shapes_is_refused(problem, tmp_path: Path) -> None:
     def of(activation: str) -> pf.Problem:
         return pf.Problem(problem.federation, pf.models.mlp([5], activation), "softmax")

@@ -28,6 +28,7 @@ def test_seven_values_of_k_are_linearly_spaced_from_one_to_the_dimension():
     assert spaced(22, 4) == [1, 8, 15, 22]
 
 
+@pytest.mark.full
 def test_runs_that_differ_in_k_alpha_and_seed_end_together_as_they_do_alone(problem: Problem) -> None:
     first = ConvexRun("toy", len(problem), problem.l2, "DIANA", 1.0, 20, 2, every=5)
     todo = [first, replace(first, k=1), replace(first, seed=3), replace(first, alpha=0.5)]

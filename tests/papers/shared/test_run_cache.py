@@ -180,6 +180,7 @@ def test_runs_in_memory_are_kept_as_well(three, forget, tmp_path: Path) -> None:
     assert three == []
 
 
+@pytest.mark.full
 def test_runs_of_other_code_and_a_line_that_was_cut_are_run_again(three, forget, tmp_path, monkeypatch) -> None:
     def stopped() -> Path:
         forget()

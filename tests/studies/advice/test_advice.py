@@ -77,6 +77,7 @@ def test_pure_noise_helps_nobody() -> None:
     assert not any(s.verdict_among_all == "gains" for s in advice.sites)
 
 
+@pytest.mark.full
 def test_finished_parts_are_kept_and_gone_on_with(tmp_path: Path, monkeypatch) -> None:
     fed = federation({f"s{k}": site(60, DIRECTION, k) for k in range(3)})
     options = {"minutes": 30, "splits": 3, "rounds": 3, "methods": ["global"], "models": ["linear"], "folder": tmp_path}

@@ -164,6 +164,7 @@ def test_a_regime_is_the_least_bound_and_the_nearest_run(least_squares) -> None:
     assert alike.predicted == ("global" if min(bounds, key=bounds.__getitem__).endswith("SGD") else "local")
 
 
+@pytest.mark.full
 def test_in_the_window_of_16_the_bounds_say_personalized() -> None:
     """Eigenvalues 1 and 1/100 and far optima: (16) and going alone have one bias, and (16) a quarter of the noise."""
     fed = pf.data.load("quadratics", clients=4, dim=2, spectra=[0.01, 1.0], zeta=500.0, rows=8, seed=1)

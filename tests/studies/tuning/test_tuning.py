@@ -96,6 +96,7 @@ def test_a_diverged_candidate_never_wins() -> None:
         lost.best  # noqa: B018
 
 
+@pytest.mark.full
 def test_repeats_average_over_seeds_in_one_program_and_a_journal_keeps_every_run(tmp_path) -> None:
     problem, space = problem_of(unequal_clients()), {"fedavg": {"lr": [0.1, 0.5]}}
     given = {"methods": {"fedavg": METHODS["fedavg"]}, "budget": 2, "rounds": 5}
