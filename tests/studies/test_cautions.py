@@ -85,6 +85,7 @@ def test_cautions_are_said_and_kept_in_the_summary(tmp_path: Path) -> None:
     (record,) = run(config(tmp_path, rows, lr=1000.0), tmp_path / "run", Options(say=heard.append))
     kept = json.loads((tmp_path / "run/summary.json").read_text())["cautions"]
     assert kept == record.summary["cautions"]
+    assert record.summary["worse_than_constant"] is True
     assert "1 client has fewer than 20 rows: small" in kept
     assert kept[-1].startswith("fedavg with lr = 1000 ends with")
     assert [line for line in heard if line.startswith("caution: ")] == [f"caution: {sentence}" for sentence in kept]
@@ -106,3 +107,4 @@ def test_one_class_and_one_client_are_refused_before_anything_is_written(tmp_pat
 def test_training_alone_may_be_done_alone(tmp_path: Path) -> None:
     (record,) = run(config(tmp_path, clients(1), "local"), tmp_path / "out", Options(say=print))
     assert "there is one client, site-0, which has nobody to learn from" in record.summary["cautions"]
+    assert record.summary["worse_than_constant"] is False

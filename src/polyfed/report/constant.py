@@ -53,5 +53,4 @@ def _weighs_classes(method: Method) -> bool:
 
 
 def _warned(method: Method) -> bool:
-    cautions = [str(caution) for run in method.runs for caution in run.summary.get("cautions") or []]
-    return any("loss" in caution and "constant predict" in caution for caution in cautions)
+    return any(run.summary.get("worse_than_constant", False) for run in method.runs)

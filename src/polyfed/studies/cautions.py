@@ -13,6 +13,9 @@ from polyfed.engine.simulation import Metrics
 from polyfed.problem.problem import Problem
 from polyfed.studies.config import Config
 
+WORSE_THAN_CONSTANT = "worse than constant"
+"""The kind of caution that a training loss above the constant predictor's gives."""
+
 
 def refuse_hopeless(config: Config) -> None:
     """Refuse one class, and one client unless every method trains alone, before anything runs."""
@@ -43,7 +46,7 @@ def after_run_cautions(
     who = f"{algorithm.name} with lr = {rate:g}" if isinstance(rate, int | float) else algorithm.name
     return [
         Caution(
-            "worse than constant",
+            WORSE_THAN_CONSTANT,
             f"{who} ends with a training loss of {reached:.6g}, above the {yardstick:.6g} of a constant prediction: "
             "take another stepsize, or more rounds",
         )

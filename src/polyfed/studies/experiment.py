@@ -17,6 +17,7 @@ from polyfed.algorithms.shared.mixture import MixtureMethod
 from polyfed.core.errors import Interrupted, PolyfedError
 from polyfed.core.files import as_json, as_toml, slug, write_csv, write_text
 from polyfed.core.machine import peak_memory_bytes
+from polyfed.data.cautions import Caution
 from polyfed.engine import hosts
 from polyfed.engine.checkpoint import checkpoint as checkpoints
 from polyfed.engine.local_models import in_words
@@ -27,7 +28,7 @@ from polyfed.engine.simulate import simulate_all
 from polyfed.engine.simulation import Metrics, Simulation, evaluated_clients
 from polyfed.problem.problem import Problem
 from polyfed.studies import evaluation as evaluate
-from polyfed.studies.cautions import after_run_cautions, refuse_hopeless
+from polyfed.studies.cautions import WORSE_THAN_CONSTANT, after_run_cautions, refuse_hopeless
 from polyfed.studies.config import Config, Method
 from polyfed.studies.gains import REFERENCES, Gains
 from polyfed.studies.newcomers import trained
@@ -177,15 +178,15 @@ def _run_draws(
         said = config.problem.cautions
         for draw, outcome, writer in zip(draws, outcomes, writers, strict=True):
             writer.shares.finish()
-            _write_outcome(places[draw], config, method, outcome, gains, order, said + doubts[draw])
+            _write_outcome(places[draw], config, method, outcome, gains, order, said, doubts[draw])
             records[draw] = read_run(places[draw])
     return records
 
 
-def _doubts(outcome: RunOutcome) -> list[str]:
+def _doubts(outcome: RunOutcome) -> list[Caution]:
     """What a finished run makes one doubt."""
     method, clients = outcome.result.algorithm, outcome.simulation.evaluated
-    return [str(doubt) for doubt in after_run_cautions(outcome.problem, method, outcome.metrics, clients)]
+    return after_run_cautions(outcome.problem, method, outcome.metrics, clients)
 
 
 def _simulate(
@@ -305,9 +306,13 @@ def _write_outcome(
     outcome: RunOutcome,
     gains: dict[str, Gains],
     order: int,
-    cautions: list[str],
+    said: list[str],
+    doubts: list[Caution],
 ) -> None:
-    """clients.csv and summary.json of one run; `gains` are those of all runs of the method."""
+    """clients.csv and summary.json of one run; `gains` are those of all runs of the method.
+
+    `said` are the cautions about the data, `doubts` those that the finished run gives.
+    """
     result, simulation, clients = outcome.result, outcome.simulation, outcome.simulation.evaluated
     problem, weights, shown = outcome.problem, simulation.server_weights, config.metric
     shares = None if method.finetune else simulation.own_share
@@ -346,7 +351,8 @@ def _write_outcome(
         "chunk": simulation.programs.round.chunk,
         "excluded": simulation.excluded,
         "diverged": result.diverged is not None,
-        "cautions": cautions,
+        "cautions": said + [str(doubt) for doubt in doubts],
+        "worse_than_constant": any(doubt.kind == WORSE_THAN_CONSTANT for doubt in doubts),
         "adapted_on_test": adapts_on_test(simulation, method),
         **({} if simulation.spent is None else {"epsilon": simulation.spent["epsilon"], "privacy": simulation.spent}),
         **({} if simulation.singles is None else simulation.singles.facts(problem.federation.clients)),
