@@ -33,8 +33,9 @@ class Contender:
     candidates: tuple[Candidate, ...]
 
 
-def contenders(net: bool) -> list[Contender]:
-    """All ways of training; `net`: for a neural network, whose pure local models are trained for some epochs.
+def contenders() -> list[Contender]:
+    """All ways of training. Pure local models are trained for some epochs, as Newton's method takes minutes where
+    there are a hundred features.
 
     Stepsizes are for features of about unit size. Every contender has six candidates.
     """
