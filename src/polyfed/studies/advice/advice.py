@@ -181,13 +181,13 @@ def advise(
     shown = default_metric(first) if metric is None else metric_named(metric, first)
     proper = metric_named("squared_error" if first.loss.name == "squared" else "log_loss", first)
     for name in methods or ():
-        known = [contender.name for contender in contenders(net=False)]
+        known = [contender.name for contender in contenders()]
         if name not in known:
             raise PolyfedError(f"unknown method {name!r}{suggestion(name, known)}")
     wanted = [
         (name, contender)
         for name in problems
-        for contender in contenders(net=name != "linear")
+        for contender in contenders()
         if methods is None or contender.name in {ALONE, *methods}
     ]
     trials: list[Trial] = []
@@ -263,7 +263,7 @@ def _answer(
                 _end(joint, joint.high),
             )
         )
-    contender = next(c for c in contenders(winner.model != "linear") if c.name == winner.contender)
+    contender = next(c for c in contenders() if c.name == winner.contender)
     candidate = contender.candidates[winner.best]
     effects = None
     if winner.contender != ALONE and 2 < len(fed) <= MOST_INFLUENCE and time.monotonic() < end:
