@@ -1,9 +1,9 @@
 """What the papers' theorems say: stepsizes, probabilities, rates, bounds and budgets, as functions of NumPy arrays.
 
 flix.py: the FLIX objective, one-shot averaging, the communication budget, gradient descent. compressed.py: DCGD and
-DIANA. flix_bounds.py: their convex bounds and corollaries. scafflix.py: Scaffnew, i-Scaffnew and Scafflix. apfl.py: the risk of a mixture and its best weight.
-fedbc.py: FedBC's multipliers and bounds. plsgd.py: bounds of PLSGD, the window of (16), consensus laws, Table 1.
-plsgd_quadratics.py: its exact error on noisy quadratics, and the regimes that follow.
+DIANA. flix_bounds.py: their convex bounds and corollaries. scafflix.py: Scaffnew, i-Scaffnew and Scafflix. apfl.py:
+the risk of a mixture and its best weight. fedbc.py: FedBC's multipliers and bounds. plsgd.py: bounds of PLSGD, the
+window of (16), consensus laws, Table 1. plsgd_quadratics.py: its exact error on noisy quadratics, and the regimes.
 
 A quantity of the clients is one number for all, or one each.
 """
