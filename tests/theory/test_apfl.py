@@ -105,3 +105,20 @@ def test_the_schedule_is_that_of_theorems_2_and_3() -> None:
 def test_bad_input_is_refused_by_name(call, message) -> None:
     with pytest.raises(PolyfedError, match=message):
         call()
+
+
+def test_theorem_3s_condition_on_alpha_depends_on_the_unit_of_the_loss() -> None:
+    """Losses times 100: the theorem's stepsizes make the same models, but sqrt(mu) forbids the alpha that it allowed."""
+
+    def run(scale: float) -> tuple[np.ndarray, float]:
+        h, c, alpha = scale * np.array([1.0, 2.0]), np.array([-1.0, 1.0]), 0.96
+        schedule, w, v = theory.apfl_schedule(h, h, 5), np.zeros(2), np.zeros(2)
+        for t in range(40):
+            eta = schedule.scale / (t + schedule.offset)
+            w, v = w - eta * h * (w - c), v - eta * alpha * h * (alpha * v + (1 - alpha) * w - c)
+            w = np.full(2, w.mean()) if t % 5 == 4 else w
+        return alpha * v + (1 - alpha) * w, 1 - 1 / (4 * np.sqrt(6) * 2 * max(1.0, np.sqrt(scale)))
+
+    (models, least), (same, forbidden) = run(1.0), run(100.0)
+    np.testing.assert_allclose(models, same, rtol=1e-12)
+    assert least < 0.96 < forbidden

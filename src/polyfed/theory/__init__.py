@@ -1,8 +1,9 @@
 """What the papers' theorems say: stepsizes, probabilities, rates, bounds and budgets, as functions of NumPy arrays.
 
 flix.py: the FLIX objective, one-shot averaging, the communication budget, gradient descent. compressed.py: DCGD and
-DIANA. scafflix.py: Scaffnew, i-Scaffnew and Scafflix. apfl.py: the risk of a mixture and its best weight.
-fedbc.py: the interval of FedBC's multipliers. plsgd.py: bounds of PLSGD, the window of (16), consensus laws, Table 1.
+DIANA. flix_bounds.py: their convex bounds and corollaries. scafflix.py: Scaffnew, i-Scaffnew and Scafflix. apfl.py:
+the risk of a mixture and its best weight. fedbc.py: FedBC's multipliers and bounds. plsgd.py: bounds of PLSGD, the
+window of (16), consensus laws, Table 1. plsgd_quadratics.py: its exact error on noisy quadratics, and the regimes.
 
 A quantity of the clients is one number for all, or one each.
 """
@@ -29,7 +30,7 @@ from polyfed.theory.compressed import (
     diana_rounds,
     diana_stepsize,
 )
-from polyfed.theory.fedbc import MultiplierInterval, multiplier_interval
+from polyfed.theory.fedbc import FedbcRun, MultiplierInterval, fedbc_bound, fedbc_local_bound, multiplier_interval
 from polyfed.theory.flix import (
     Budget,
     Spread,
@@ -46,6 +47,16 @@ from polyfed.theory.flix import (
     one_shot_weights,
     smoothness,
     spread,
+)
+from polyfed.theory.flix_bounds import (
+    convex_equal_bound,
+    dcgd_convex_bound,
+    dcgd_equal_bound,
+    diana_convex_bound,
+    local_distance_bound,
+    start_distance_bound,
+    stationary_limit,
+    stationary_weights,
 )
 from polyfed.theory.plsgd import (
     TABLE_1,
@@ -78,6 +89,7 @@ from polyfed.theory.plsgd import (
     pure_local_convex_rate,
     pure_local_rate,
 )
+from polyfed.theory.plsgd_quadratics import Best, Clients, Phase, plsgd_exact_error, plsgd_phase
 from polyfed.theory.scafflix import (
     ExpectedSmoothness,
     expected_smoothness,
@@ -95,10 +107,14 @@ from polyfed.theory.scafflix import (
 __all__ = [
     "TABLE_1",
     "ApflRisk",
+    "Best",
     "Budget",
+    "Clients",
     "ExpectedSmoothness",
+    "FedbcRun",
     "Federated",
     "MultiplierInterval",
+    "Phase",
     "Rate",
     "Regime",
     "Spread",
@@ -116,17 +132,23 @@ __all__ = [
     "consensus_plsgd",
     "consensus_plsgd_bound",
     "consensus_plsgd_mean",
+    "convex_equal_bound",
     "convexity",
+    "dcgd_convex_bound",
     "dcgd_distance_bound",
+    "dcgd_equal_bound",
     "dcgd_neighbourhood",
     "dcgd_stepsize",
     "diana_beta",
     "diana_bound",
+    "diana_convex_bound",
     "diana_lyapunov",
     "diana_rate",
     "diana_rounds",
     "diana_stepsize",
     "expected_smoothness",
+    "fedbc_bound",
+    "fedbc_local_bound",
     "gd_gap_bound",
     "gd_rate",
     "gd_rounds",
@@ -136,6 +158,7 @@ __all__ = [
     "hanzely_convex_rate",
     "label_divergence",
     "largest_alpha",
+    "local_distance_bound",
     "local_sgd_convex_rate",
     "local_sgd_rate",
     "minibatch_convex_rate",
@@ -148,7 +171,9 @@ __all__ = [
     "plsgd_bound",
     "plsgd_convex_bound",
     "plsgd_convex_stepsize",
+    "plsgd_exact_error",
     "plsgd_outer_limit",
+    "plsgd_phase",
     "plsgd_rate",
     "plsgd_stepsize_limit",
     "plsgd_window",
@@ -168,4 +193,7 @@ __all__ = [
     "scafflix_stepsizes",
     "smoothness",
     "spread",
+    "start_distance_bound",
+    "stationary_limit",
+    "stationary_weights",
 ]

@@ -40,6 +40,7 @@ RANGES: dict[str, tuple[float, bool, float]] = {
     "heterogeneity": (0.0, False, INFINITE),
     "personalization": (0.0, False, INFINITE),
     "outer_stepsize": (0.0, False, INFINITE),
+    "multiplier": (0.0, False, INFINITE),
 }
 """The least value of each quantity, whether that value itself is left out, and the greatest."""
 
