@@ -108,7 +108,7 @@ def test_bad_input_is_refused_by_name(call, message) -> None:
 
 
 def test_theorem_3s_condition_on_alpha_depends_on_the_unit_of_the_loss() -> None:
-    """Losses times 100: the theorem's stepsizes make the same models, but sqrt(mu) forbids the alpha that it allowed."""
+    """Losses times 100: its stepsizes make the same models, but sqrt(mu) forbids the alpha that it allowed."""
 
     def run(scale: float) -> tuple[np.ndarray, float]:
         h, c, alpha = scale * np.array([1.0, 2.0]), np.array([-1.0, 1.0]), 0.96
