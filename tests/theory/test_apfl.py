@@ -114,7 +114,7 @@ def test_theorem_3s_condition_on_alpha_depends_on_the_unit_of_the_loss() -> None
         h, c, alpha = scale * np.array([1.0, 2.0]), np.array([-1.0, 1.0]), 0.96
         schedule, w, v = theory.apfl_schedule(h, h, 5), np.zeros(2), np.zeros(2)
         for t in range(40):
-            eta = schedule.scale / (t + schedule.offset)
+            eta = schedule.step_scale / (t + schedule.step_offset)
             w, v = w - eta * h * (w - c), v - eta * alpha * h * (alpha * v + (1 - alpha) * w - c)
             w = np.full(2, w.mean()) if t % 5 == 4 else w
         return alpha * v + (1 - alpha) * w, 1 - 1 / (4 * np.sqrt(6) * 2 * max(1.0, np.sqrt(scale)))

@@ -18,7 +18,7 @@ def test_theorem_3_as_stated_fails_and_by_its_proof_holds() -> None:
     gradient = abs(np.mean(h * (weights @ c - c)))  # times alpha^2
 
     def reached(alpha: float) -> float:
-        return alpha**2 * gradient
+        return float(alpha**2 * gradient)
 
     stated = np.sqrt(2 * epsilon / (h.mean() * variance))
     assert stated == pytest.approx(0.7454, abs=1e-4)

@@ -20,6 +20,7 @@ from flwr.supercore.constant import FLWR_IN_MEMORY_DB_NAME
 from flwr.supercore.object_store import ObjectStoreFactory
 from flwr.superlink.federation import NoOpFederationManager
 
+from polyfed.data import Federation
 from polyfed.deploy.flower.gate import Gatekeeper
 from polyfed.deploy.flower.grid import FleetGrid, running_grid
 from polyfed.deploy.flower.superlink import listen, register_sites
@@ -195,6 +196,7 @@ def test_a_server_in_the_middle_reads_a_masked_upload_unless_sites_pinned_each_o
     path.write_text(path.read_text().replace("pinned_sites = true", "pinned_sites = false"))
     roster.rename(tmp_path / "roster")
     site = site_settings(north).site()
+    assert isinstance(site.federation, Federation)
     kind = DataKind.of(site.federation, "logistic")
     terms = Terms("study", "north", algorithm_from(FEDAVG), {"loss": "logistic"}, kind, 60, 0, None, "float64")
     terms = dataclasses.replace(terms, rounds=5, fewest=2, roster=tuple(SITES), secure=True)

@@ -28,9 +28,8 @@ def quick(fed: pf.Federation, **options) -> pf.Advice:
 
 
 def test_every_contender_has_the_same_number_of_candidates() -> None:
-    for net in (False, True):
-        assert {len(contender.candidates) for contender in contenders(net)} == {BUDGET}
-    names = {contender.name for contender in contenders(False)}
+    assert {len(contender.candidates) for contender in contenders()} == {BUDGET}
+    names = {contender.name for contender in contenders()}
     assert {"alone", "global", "apfl", "flix", "scafflix", "fedbc", "plsgd", "ditto"} <= names
 
 
