@@ -10,8 +10,9 @@ import numpy as np
 
 from polyfed.algorithms.shared.mixture import MixtureMethod
 from polyfed.engine import fairness
+from polyfed.engine.client_metrics import Metrics
 from polyfed.engine.measure import FineTune
-from polyfed.engine.simulation import Metrics, Simulation
+from polyfed.engine.simulation import Simulation
 from polyfed.problem.reference import Distance
 
 

@@ -14,6 +14,7 @@ from polyfed.algorithms.shared import newcomer
 from polyfed.core import randomness
 from polyfed.core.randomness import Purpose
 from polyfed.core.trees import Tree
+from polyfed.engine.client_metrics import Metrics, as_metrics
 from polyfed.engine.devices.layout import BY_CLIENT, SAME, layout
 from polyfed.engine.measure import FineTune, Measure
 from polyfed.engine.participation import sampling
@@ -21,7 +22,7 @@ from polyfed.engine.placement import resident
 from polyfed.engine.programs import Programs, laid_out, splits_laid_out
 from polyfed.engine.round.chunks import over_clients, owned
 from polyfed.engine.round.records import Data, Shard
-from polyfed.engine.simulation import Metrics, as_metrics, as_traced
+from polyfed.engine.simulation import as_traced
 from polyfed.problem.objective import Batching, Objective
 from polyfed.problem.problem import DType, Problem, precision
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from polyfed.engine.client_metrics import Metrics
 from polyfed.engine.judge import judge
 from polyfed.engine.measure import FineTune
-from polyfed.engine.simulation import Metrics, Simulation
+from polyfed.engine.simulation import Simulation
 from polyfed.problem.metrics import Metric, metrics_of
 from polyfed.problem.prediction import Predictor
 

@@ -6,35 +6,36 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from polyfed.algorithms.contract import Algorithm, Server, State, global_model
+from polyfed.algorithms.contract import Algorithm, State, global_model
 from polyfed.algorithms.shared.local_work import work_of
 from polyfed.algorithms.shared.mixture import MixtureMethod
 from polyfed.algorithms.shared.trust import decided
-from polyfed.core import randomness, trees
+from polyfed.core import trees
 from polyfed.core.errors import PolyfedError
 from polyfed.core.precision import Compute, narrow_type
 from polyfed.core.trees import Tree
 from polyfed.data import Population
 from polyfed.engine import hosts
 from polyfed.engine.checkpoint.checkpoint import Snapshot
+from polyfed.engine.client_metrics import Metrics, as_metrics, evaluated_clients
 from polyfed.engine.devices.layout import layout
 from polyfed.engine.local_models import LocalModels, MakingProgress, bank_of
-from polyfed.engine.measure import FineTune, deployed, deploys_arrays_of, deploys_shared, refined, same_arrays
+from polyfed.engine.measure import FineTune, deployed
+from polyfed.engine.method_facts import facts_of
 from polyfed.engine.participation import sampling
 from polyfed.engine.privacy import mechanism as private
 from polyfed.engine.privacy.accounting import Accountant
 from polyfed.engine.privacy.mechanism import Privacy
-from polyfed.engine.programs import Programs, shapes_of
+from polyfed.engine.programs import Programs
 from polyfed.engine.robust.attack import Attack
 from polyfed.engine.robust.settings import Aggregate
-from polyfed.engine.robust.singles import check_method, check_store, poisoned, singles
-from polyfed.engine.round.records import Data, wire_bits
+from polyfed.engine.robust.singles import check_store, poisoned, singles
 from polyfed.engine.scores import ScoredClients, scored_clients
 from polyfed.engine.states.bank import LocalModelBank
 from polyfed.engine.states.feed import Feed, data_on, single_client
@@ -43,29 +44,9 @@ from polyfed.engine.states.on_devices import Counts, Residence, Resident
 from polyfed.engine.states.shared_parts import SharedParts
 from polyfed.problem.problem import DType, Init, Problem, precision
 
-Metrics = dict[str, dict[str, dict[str, np.ndarray]]]
-"""{model: {split: {metric: one value per client}}}"""
-
 BALANCED = "class_weight = 'balanced' follows from all clients' labels, which privacy does not cover; give numbers"
 
 COUNTERS = ("round", "iterations", "bits_up", "bits_down", "empty_rounds")
-
-
-class Facts(NamedTuple):
-    """What a method does, as far as it is the same in every round."""
-
-    wire_up: int
-    """the bits of one client's upload that follow from its shapes"""
-    wire_down: int
-    """the bits of one broadcast"""
-    personalizes: bool
-    """whether clients deploy models of their own"""
-    uploads: bool
-    """whether anything is sent to the server"""
-    refines: bool
-    """whether clients take last steps on their rows before they deploy"""
-    own_share: float | None
-    """the share of the own model in what a client deploys, where the method need not say it"""
 
 
 class Simulation:
@@ -157,7 +138,7 @@ class Simulation:
                 if self.store == "disk":
                     disk = folder if folder and hosts.is_first() else Path(tempfile.gettempdir())
                 self._residence = Streamed(self.programs, server, start, Feed(self.programs, dtype), parts, disk)
-            self.facts = self._facts()
+            self.facts = facts_of(self.programs, self._residence.server, start)
 
     def prepare(self) -> None:
         """What each client does alone before round 1: pure local models and the like. It sends nothing."""
@@ -324,34 +305,6 @@ class Simulation:
     def counters(self) -> dict[str, int]:
         return {name: getattr(self, name) for name in COUNTERS}
 
-    def _facts(self) -> Facts:
-        """What follows from what the method does with its inputs: it is traced, once, and nothing is computed."""
-        round, facts = self.programs.round, []
-        inputs = (self.programs.method, self.programs.data, self._residence.server, self.start)
-        key = ("facts", round, *shapes_of(inputs))
-        if key in self.problem.traced:
-            return self.problem.traced[key]
-
-        def look(method: Algorithm, data: Data, server: Server, state: State) -> None:
-            broadcast, nobody = method.broadcast(server), jnp.int32(0)
-            upload, _ = round.one_client(method, broadcast, data, nobody, nobody, state)
-            if self.singles is not None:
-                check_method(method, server, upload)
-            model = method.personal(server, state)
-            refines = not same_arrays(refined(round, method, model, nobody, data), model)
-            share = None
-            if deploys_arrays_of(method, server, state, state):
-                share = 1.0
-            elif not refines and deploys_arrays_of(method, server, state, global_model(server)):
-                share = 0.0
-            shared = deploys_shared(method, server, state)
-            sends = trees.count(upload.values) > 0
-            facts.append(Facts(wire_bits(upload), trees.bits(broadcast), not shared, sends, refines, share))
-
-        jax.eval_shape(look, *inputs)
-        self.problem.traced[key] = facts[0]
-        return facts[0]
-
 
 def _start(problem: Problem, init: Init, seed: int) -> Tree:
     """The parameters that training starts from, on the host; a named start is made once for a seed."""
@@ -367,36 +320,6 @@ def as_traced(method: Algorithm) -> Algorithm:
     """The method with its numbers as arrays, in the precision in force: whole numbers stay whole."""
     real = jnp.result_type(float)
     return jax.tree.map(lambda leaf: np.asarray(leaf, real if np.asarray(leaf).dtype.kind == "f" else np.int32), method)
-
-
-def evaluated_clients(population: int, count: int | None) -> np.ndarray:
-    """The places of the clients that are evaluated: all or, of a fixed sample, `count`.
-
-    The sample is the first `count` clients of a random permutation of all, in their own order. It depends on the number
-    of clients alone, so that all methods, seeds and splits are measured on the same clients.
-    """
-    if count is None:
-        return np.arange(population, dtype=np.int32)
-    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= population:
-        raise PolyfedError(f"eval_clients must be a whole number from 1 to the {population} clients, found {count!r}")
-    key = randomness.purpose_key(0, randomness.Purpose.EVALUATE)
-    return np.sort(np.asarray(randomness.shuffled(key, population, jnp.arange(count))))
-
-
-def as_metrics(measured: Any, problem: Problem, count: int) -> Metrics:
-    """What the measuring program found, by name, without the clients that only fill up the devices."""
-    return {
-        model: {
-            split: {
-                "loss": values.loss[:count],
-                problem.loss.metric_name: values.metric[:count],
-                "ridge": values.ridge[:count],
-            }
-            | ({} if values.weighted is None else {"weighted_loss": values.weighted[:count]})
-            for split, values in splits.items()
-        }
-        for model, splits in measured.items()
-    }
 
 
 def _check_lengths(method: Algorithm, clients: int) -> None:

@@ -22,13 +22,14 @@ from polyfed.algorithms.contract import Server, State
 from polyfed.core import trees
 from polyfed.core.errors import PolyfedError
 from polyfed.core.trees import Tree
+from polyfed.engine.client_metrics import Metrics, as_metrics
 from polyfed.engine.devices.layout import AXIS, CHUNK_NUMBERS, SAME, Layout
 from polyfed.engine.devices.unequal_steps import best_chunk
 from polyfed.engine.measure import EVAL_BLOCK, FineTune, Measure
 from polyfed.engine.programs import shapes_of
 from polyfed.engine.round.on_devices import Stretch
 from polyfed.engine.round.records import Carry, Data, Longest, Shard
-from polyfed.engine.simulation import Metrics, Simulation, as_metrics
+from polyfed.engine.simulation import Simulation
 from polyfed.engine.states.on_devices import Counts
 from polyfed.problem.objective import Examples
 from polyfed.problem.problem import DType, precision

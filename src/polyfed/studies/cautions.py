@@ -9,7 +9,7 @@ from polyfed.algorithms.contract import Algorithm
 from polyfed.algorithms.shared.local_work import Steps
 from polyfed.data import Federation
 from polyfed.data.cautions import Caution, refuse_one_class, refuse_one_client
-from polyfed.engine.simulation import Metrics
+from polyfed.engine.client_metrics import Metrics
 from polyfed.problem.problem import Problem
 from polyfed.studies.config import Config
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from polyfed.data import Federation
 from polyfed.engine import fairness
-from polyfed.engine.simulation import Metrics
+from polyfed.engine.client_metrics import Metrics
 from polyfed.problem.metrics import METRICS, class_count
 from polyfed.problem.problem import SPLITS, Problem
 from polyfed.studies.gains import Gains

@@ -20,12 +20,13 @@ from polyfed.core.machine import peak_memory_bytes
 from polyfed.data.cautions import Caution
 from polyfed.engine import hosts
 from polyfed.engine.checkpoint import checkpoint as checkpoints
+from polyfed.engine.client_metrics import Metrics, evaluated_clients
 from polyfed.engine.local_models import in_words
 from polyfed.engine.loop import PlannedRun, SweepProgress
 from polyfed.engine.participation import Bernoulli
 from polyfed.engine.result import Result
 from polyfed.engine.simulate import simulate_all
-from polyfed.engine.simulation import Metrics, Simulation, evaluated_clients
+from polyfed.engine.simulation import Simulation
 from polyfed.problem.problem import Problem
 from polyfed.studies import evaluation as evaluate
 from polyfed.studies.cautions import WORSE_THAN_CONSTANT, after_run_cautions, refuse_hopeless

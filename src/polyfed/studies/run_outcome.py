@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from polyfed.core.errors import PolyfedError
+from polyfed.engine.client_metrics import Metrics
 from polyfed.engine.measure import FineTune
 from polyfed.engine.result import Result
-from polyfed.engine.simulation import Metrics, Simulation
+from polyfed.engine.simulation import Simulation
 from polyfed.problem.metrics import Metric, metrics_of
 from polyfed.problem.problem import Problem
 from polyfed.studies.config import Config, Method

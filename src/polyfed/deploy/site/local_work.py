@@ -15,6 +15,7 @@ from polyfed.core.precision import narrow_type
 from polyfed.core.trees import Tree
 from polyfed.data import Federation
 from polyfed.deploy.protocol.terms import Terms, architecture
+from polyfed.engine.client_metrics import Metrics, as_metrics
 from polyfed.engine.devices.layout import layout
 from polyfed.engine.measure import FineTune, deployed, tuned
 from polyfed.engine.participation import sampling
@@ -22,7 +23,7 @@ from polyfed.engine.placement import resident
 from polyfed.engine.privacy.mechanism import Privacy
 from polyfed.engine.programs import Programs
 from polyfed.engine.round.records import Contribution, Data, contribution
-from polyfed.engine.simulation import Metrics, as_metrics, as_traced
+from polyfed.engine.simulation import as_traced
 from polyfed.problem.problem import Problem, precision
 from polyfed.studies.newcomers.fitting import fitted
 

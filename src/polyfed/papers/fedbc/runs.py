@@ -12,9 +12,10 @@ import numpy as np
 
 from polyfed import data, models
 from polyfed.algorithms.contract import Algorithm
+from polyfed.engine.client_metrics import Metrics
 from polyfed.engine.measure import FineTune
 from polyfed.engine.participation import Sampling
-from polyfed.engine.simulation import Metrics, Simulation
+from polyfed.engine.simulation import Simulation
 from polyfed.engine.sweep import Sweep, most_runs
 from polyfed.models.base import Architecture
 from polyfed.papers.fedbc.contenders import LEAKING, Contender, FedbcTask, algorithm_of, contender_of

@@ -19,10 +19,10 @@ from polyfed.core.files import owner_only, slug, write_csv
 from polyfed.core.trees import Tree
 from polyfed.data import Federation
 from polyfed.engine.checkpoint.tensors import save_tree
+from polyfed.engine.client_metrics import Metrics
 from polyfed.engine.measure import FineTune
 from polyfed.engine.newcomers import join, learns_from_validation
 from polyfed.engine.result import Result
-from polyfed.engine.simulation import Metrics
 from polyfed.problem.objective import Batching
 from polyfed.problem.problem import Problem
 from polyfed.studies import evaluation as evaluate
