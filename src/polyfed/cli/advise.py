@@ -114,5 +114,15 @@ def _show(advice: Advice, place: Path) -> None:
         out.print(
             f"Not tried for want of time: {escape('; '.join(advice.skipped))}. --minutes gives more.", highlight=False
         )
+    if advice.influence is not None:
+        brings = advice.influence.brings_by_site
+        most = max(brings, key=lambda site: brings[site])
+        out.print(f"Without {escape(most)}, the others' loss would rise most: {brings[most]:+.4f}.", highlight=False)
+    if advice.method != "alone":
+        out.print(
+            f"One training: {advice.rounds} rounds, {advice.bits_up / 8e6:.2g} MB up and {advice.bits_down / 8e6:.2g} "
+            f"MB down by all sites, {advice.training_seconds:.2g} s here. Found in {advice.seconds:.0f} s.",
+            highlight=False,
+        )
     out.print(f"report: {place / 'report.html'}", highlight=False)
     out.print(f"next: polyfed compare {place / 'config.toml'}", highlight=False)

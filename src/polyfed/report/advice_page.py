@@ -58,7 +58,8 @@ def write_advice_page(advice: Advice, path: Path, *, title: str) -> None:
     details = [
         f"Mean gain over the sites: {_signed(advice.mean.estimate)}"
         + (f" (95%: {_signed(advice.mean.low)} to {_signed(advice.mean.high)})" if advice.mean.known else ""),
-        f"{advice.rounds} rounds, {advice.bits_up / 8e6:.2g} MB sent up by all sites, found in {advice.seconds:.0f} s",
+        f"One training: {advice.rounds} rounds, {advice.bits_up / 8e6:.2g} MB up and {advice.bits_down / 8e6:.2g} MB "
+        f"down by all sites, {advice.training_seconds:.2g} s here; found in {advice.seconds:.0f} s",
         *([f"Not tried for want of time: {'; '.join(advice.skipped)}"] if advice.skipped else []),
         *advice.warnings,
     ]

@@ -9,6 +9,7 @@ import pytest
 
 import polyfed as pf
 from polyfed.studies.advice.contenders import BUDGET, contenders
+from polyfed.studies.advice.trials import run_trial
 
 DIRECTION = np.array([2.0, -1.5, 1.0, 0.0, 0.5])
 
@@ -53,6 +54,8 @@ def test_advice_is_complete_json(alike) -> None:
     assert set(words["sites"][0]) >= {"client", "deploy", "verdict", "gain", "gain_low", "gain_high"}
     effects = words["influence"]["s0"]
     assert set(effects) == {f"s{k}" for k in range(1, 6)}
+    assert words["brings"]["s0"] == pytest.approx(np.mean(list(effects.values())))
+    assert words["bits_up"] > 0 < words["bits_down"]
     assert np.mean(alike.influence.brings) > 0  # alike sites bring something to each other
 
 
@@ -100,6 +103,19 @@ def test_what_the_time_does_not_allow_is_said() -> None:
     assert len(advice.skipped) == 19  # all but the first of two times ten
     assert "APFL, linear" in advice.skipped
     assert advice.method == "alone"
+
+
+def test_a_part_that_outlasts_the_time_is_ended_and_said(monkeypatch) -> None:
+    """The clock leaps once a second part is under way."""
+    fed = federation({f"s{k}": site(60, DIRECTION, k) for k in range(3)})
+    ended = iter([float("inf"), float("-inf")])
+
+    def hurried(contender, model, problems, proper, rounds, progress, _):
+        return run_trial(contender, model, problems, proper, rounds, progress, next(ended, float("inf")))
+
+    monkeypatch.setattr("polyfed.studies.advice.advice.run_trial", hurried)
+    advice = pf.advise(fed, minutes=30, splits=3, rounds=2, methods=["global", "apfl"], models=["linear"])
+    assert advice.skipped == ["one global model, linear"]
 
 
 @pytest.mark.parametrize(

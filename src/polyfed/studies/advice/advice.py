@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +15,13 @@ from polyfed.data.cautions import cautions
 from polyfed.models import linear, mlp
 from polyfed.problem.metrics import Metric, default_metric, metric_named
 from polyfed.problem.problem import Problem
+from polyfed.studies.advice.answer import Advice, SiteAdvice, end_of
 from polyfed.studies.advice.choices import Deployed, federation_choice, vote
-from polyfed.studies.advice.contenders import ALONE, Candidate, contenders
+from polyfed.studies.advice.contenders import ALONE, contenders
 from polyfed.studies.advice.estimate import best_alone, choose, comparison, gains_of, key_of, site_values
-from polyfed.studies.advice.influence import Influence, influence
-from polyfed.studies.advice.trials import Trial, read_trial, run_trial
-from polyfed.studies.verdicts import Interval, Verdict, count_verdicts, detectable, verdict
+from polyfed.studies.advice.influence import influence
+from polyfed.studies.advice.trials import OutOfTime, Trial, read_trial, run_trial
+from polyfed.studies.verdicts import count_verdicts, detectable, verdict
 
 if TYPE_CHECKING:
     import pandas
@@ -33,6 +33,8 @@ VALIDATION, TEST = 0.15, 0.2
 """The shares of a table's rows at each site that choose, and that judge."""
 MOST_INFLUENCE = 40
 """Sites up to which leaving each of them out is tried."""
+AFTERWARDS = 0.15
+"""The share of the time that is kept for what follows the choice."""
 FASTEST = 2.0
 """Seconds that no part of the work is thought to stay below, before any was timed."""
 Progress = Callable[[str, float], None]
@@ -46,94 +48,6 @@ class AdviceStopped(Interrupted):
         more = "" if folder is None else "; --resume goes on from there"
         Exception.__init__(self, f"stopped after {done} of {total} parts{more}")
         self.folder = folder or Path()
-
-
-@dataclass(frozen=True)
-class SiteAdvice:
-    """What one site is told. Gains are in the metric, positive for the better, over going alone."""
-
-    client: str
-    rows: int
-    test_rows: int
-    deploy: Deployed
-    verdict: Verdict
-    """of following the advice, by the site's own interval"""
-    gain: float
-    gain_low: float | None
-    gain_high: float | None
-    verdict_among_all: Verdict
-    """the same after Holm's correction for the number of sites"""
-    smallest: float | None
-    """the smallest gain that these rows could have shown"""
-    alone: float
-    advised: float
-    """the metric of the site's model alone, and of what the advice deploys; means over the splits"""
-    together_verdict: Verdict
-    """of the federation's model, had the site not been free to choose another"""
-    together_gain: float
-    together_low: float | None
-    together_high: float | None
-
-
-@dataclass(frozen=True)
-class Advice:
-    """The answer for a federation."""
-
-    method: str
-    """the contender with the lowest validation loss: "alone" if that is nobody's loss"""
-    label: str
-    model: str
-    candidate: Candidate
-    metric: Metric
-    sites: list[SiteAdvice]
-    mean: Interval
-    """of the gain over the sites"""
-    table: list[dict[str, Any]]
-    """a row per contender and model: validation loss and test metric, means over the splits"""
-    skipped: list[str]
-    """what the time did not allow"""
-    warnings: list[str]
-    rounds: int
-    bits_up: int
-    seconds: float
-    splits: int
-    influence: Influence | None = field(default=None, repr=False)
-
-    @property
-    def sentence(self) -> str:
-        """The answer in one sentence; it counts sites after Holm's correction."""
-        counts = {word: sum(site.verdict_among_all == word for site in self.sites) for word in ("gains", "loses")}
-        total, own = len(self.sites), sum(site.deploy == "alone" for site in self.sites)
-        if self.method == ALONE and own == total:
-            return "Stay alone: no way of training together has a lower validation loss"
-        start = f"Train together with {self.label} ({self.model}): it"
-        if self.method == ALONE:
-            start = f"Stay alone, but for {total - own} of {total} sites: that"
-        unsure = total - sum(counts.values())
-        doubt = f"; for {unsure} the rows cannot tell" if unsure else ""
-        alone = f"; {own} should deploy {'its' if own == 1 else 'their'} own model" if 0 < own < total else ""
-        return f"{start} helps {counts['gains']} of {total} for certain and harms {counts['loses']}{doubt}{alone}"
-
-    def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        mean = self.mean
-        return {
-            "method": self.method,
-            "model": self.model,
-            "algorithm": self.candidate.algorithm.name,
-            "metric": self.metric.name,
-            "answer": self.sentence,
-            "sites": [asdict(site) for site in self.sites],
-            "mean_gain": {"estimate": mean.estimate, "low": _end(mean, mean.low), "high": _end(mean, mean.high)},
-            "methods": self.table,
-            "influence": None if self.influence is None else self.influence.as_dict(),
-            "skipped": self.skipped,
-            "warnings": self.warnings,
-            "rounds": self.rounds,
-            "bits_up": self.bits_up,
-            "seconds": self.seconds,
-            "splits": self.splits,
-        }
 
 
 def advise(
@@ -165,6 +79,7 @@ def advise(
     _check(federation, minutes, splits, rounds)
     begun = time.monotonic()
     end = begun + 60 * minutes
+    tried_by = end - AFTERWARDS * 60 * minutes
     say = progress or (lambda *_: None)
     federations = [federation.redrawn(seed + split) for split in range(splits)]
     loss = "softmax" if federation.classes is not None else _binary_or_squared(federation)
@@ -199,11 +114,18 @@ def advise(
         what = f"{contender.label}, {name}"
         if kept is None:
             expected = longest.get(name, 1.5 * max(longest.values(), default=FASTEST))
-            if trials and time.monotonic() + expected > end:
+            if trials and time.monotonic() + expected > tried_by:
                 skipped.append(what)
                 continue
             started = time.monotonic()
-            kept = run_trial(contender, name, problems[name], proper, rounds, lambda share, w=what: say(w, share))
+            latest = tried_by if trials else float("inf")
+            try:
+                kept = run_trial(
+                    contender, name, problems[name], proper, rounds, lambda share, w=what: say(w, share), latest
+                )
+            except OutOfTime:
+                skipped.append(what)
+                continue
             if kept is None:
                 raise AdviceStopped(len(trials), len(wanted), None if folder is None else Path(folder))
             longest[name] = max(longest.get(name, 0.0), time.monotonic() - started)
@@ -252,15 +174,15 @@ def _answer(
                 vote([choice.deploys[place] for choice in choices], default),
                 verdict(own),
                 own.estimate,
-                _end(own, own.low),
-                _end(own, own.high),
+                end_of(own, own.low),
+                end_of(own, own.high),
                 corrected[place],
                 detectable(own) if own.known else None,
                 *values,
                 verdict(joint),
                 joint.estimate,
-                _end(joint, joint.low),
-                _end(joint, joint.high),
+                end_of(joint, joint.low),
+                end_of(joint, joint.high),
             )
         )
     contender = next(c for c in contenders() if c.name == winner.contender)
@@ -268,7 +190,7 @@ def _answer(
     effects = None
     if winner.contender != ALONE and 2 < len(fed) <= MOST_INFLUENCE and time.monotonic() < end:
         say("leaving each site out", 0.0)
-        effects = influence(problems[winner.model], candidate, proper, rounds)
+        effects = influence(problems[winner.model], candidate, proper, rounds, end)
     return Advice(
         winner.contender,
         contender.label,
@@ -282,14 +204,12 @@ def _answer(
         [str(caution) for caution in cautions(fed)],
         winner.rounds,
         winner.bits_up,
+        winner.bits_down,
+        winner.seconds,
         time.monotonic() - begun,
         len(federations),
         effects,
     )
-
-
-def _end(interval: Interval, value: float) -> float | None:
-    return value if interval.known else None
 
 
 def _binary_or_squared(federation: Federation) -> str:

@@ -13,7 +13,8 @@ from polyfed.core.errors import PolyfedError
 from polyfed.core.files import as_toml, write_csv, write_text
 from polyfed.data import Federation
 from polyfed.engine.identity import plain_value
-from polyfed.studies.advice.advice import L2, Advice
+from polyfed.studies.advice.advice import L2
+from polyfed.studies.advice.answer import Advice
 from polyfed.studies.advice.contenders import ALONE, Candidate
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from polyfed.engine.simulation import Simulation
 from polyfed.problem.metrics import Metric
 from polyfed.problem.problem import Problem
 from polyfed.studies.advice.contenders import Candidate
+from polyfed.studies.advice.trials import OutOfTime, in_time
 from polyfed.studies.scoring import client_scores
 
 DRAWS = 3
@@ -39,43 +41,68 @@ class Influence:
         """What each site brings to the others: the mean rise of their losses without it."""
         return np.nanmean(self.effect, axis=1)
 
+    @property
+    def brings_by_site(self) -> dict[str, float]:
+        """The same by the sites' names."""
+        return dict(zip(self.clients, self.brings.tolist(), strict=True))
 
-def influence(problems: Sequence[Problem], candidate: Candidate, proper: Metric, rounds: int) -> Influence:
+
+def influence(
+    problems: Sequence[Problem], candidate: Candidate, proper: Metric, rounds: int, end: float = float("inf")
+) -> Influence | None:
     """Train with everybody and without each site in turn; losses are of the deployed models on test rows.
 
-    They choose nothing: they are told beside the advice.
+    They choose nothing: they are told beside the advice. Draws that do not end before the clock says `end` are left
+    out, or interrupted ones; None if that leaves nothing.
     """
-    drawn = problems[:DRAWS]
-    clients = drawn[0].federation.clients
-    everyone = range(len(clients))
-    cases: list[tuple[int | None, int, Problem]] = []
-    for split, problem in enumerate(drawn):
-        federation = problem.federation
-        cases.append((None, split, problem))
-        for out in everyone:
-            others = federation.select([place for place in everyone if place != out])
-            cases.append((out, split, Problem(others, problem.model, problem.loss.name, l2=problem.l2)))
-    planned = [PlannedRun(problem, candidate.algorithm, seed=split) for _, split, problem in cases]
+    effects: list[np.ndarray] = []
+    longest = 0.0
+    for split, problem in enumerate(problems[:DRAWS]):
+        begun = time.monotonic()
+        if begun + longest > end:
+            break
+        try:
+            effect = _effect(problem, split, candidate, proper, rounds, end)
+        except OutOfTime:
+            break
+        if effect is None:
+            break
+        effects.append(effect)
+        longest = time.monotonic() - begun
+    if not effects:
+        return None
+    return Influence(tuple(problems[0].federation.clients), np.mean(effects, axis=0))
+
+
+def _effect(
+    problem: Problem, split: int, candidate: Candidate, proper: Metric, rounds: int, end: float
+) -> np.ndarray | None:
+    """The effects on one draw; None if Ctrl-C ended it."""
+    federation = problem.federation
+    everyone = range(len(federation))
+    planned = [PlannedRun(problem, candidate.algorithm, seed=split)]
+    for out in everyone:
+        others = federation.select([place for place in everyone if place != out])
+        without = Problem(others, problem.model, problem.loss.name, l2=problem.l2)
+        planned.append(PlannedRun(without, candidate.algorithm, seed=split))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        results = simulate_all(planned, rounds=rounds, eval_every=rounds)
-    full = np.zeros(len(clients))
-    without = np.zeros((len(clients), len(clients)))
-    for (out, _, problem), result in zip(cases, results, strict=True):
-        losses = _losses(result.simulation, candidate, proper, len(problem))
-        if out is None:
-            full += losses / len(drawn)
-        else:
-            without[out, [place for place in everyone if place != out]] += losses / len(drawn)
-    effect = without - full
-    np.fill_diagonal(effect, np.nan)
-    return Influence(tuple(clients), effect)
+        results = simulate_all(planned, rounds=rounds, eval_every=rounds, progress=lambda *_: in_time(end))
+    if any(result.interrupted for result in results):
+        return None
+    full = _losses(results[0].simulation, candidate, proper)
+    effect = np.full((len(everyone), len(everyone)), np.nan)
+    for out, result in enumerate(results[1:]):
+        in_time(end)
+        rest = [place for place in everyone if place != out]
+        effect[out, rest] = _losses(result.simulation, candidate, proper, results[1].simulation) - full[rest]
+    return effect
 
 
-def _losses(simulation: Simulation, candidate: Candidate, proper: Metric, count: int) -> np.ndarray:
+def _losses(simulation: Simulation, candidate: Candidate, proper: Metric, like: Simulation | None = None) -> np.ndarray:
     assert proper.by_row is not None
-    losses = np.full(count, np.nan)
+    losses = np.full(len(simulation.problem), np.nan)
     name = "personal" if candidate.finetune is None else "finetuned"
-    for place, client in client_scores(simulation, "test", candidate.finetune):
+    for place, client in client_scores(simulation, "test", candidate.finetune, like=like):
         losses[place] = np.mean(proper.by_row(client.scores[name], client.labels))
     return losses

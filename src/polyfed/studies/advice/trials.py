@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from safetensors.numpy import load_file, save_file
 from polyfed.core.errors import PolyfedError
 from polyfed.core.files import write_text
 from polyfed.engine.loop import PlannedRun
+from polyfed.engine.privacy.mechanism import Privacy
 from polyfed.engine.simulate import simulate_all
 from polyfed.engine.simulation import Simulation
 from polyfed.problem.metrics import Metric
@@ -23,7 +25,9 @@ from polyfed.problem.problem import Problem
 from polyfed.studies.advice.contenders import Candidate, Contender
 from polyfed.studies.scoring import client_scores
 
-PARTS = ("validation", "test")
+
+class OutOfTime(Exception):
+    """The time is over in the middle of a part."""
 
 
 @dataclass(frozen=True)
@@ -41,8 +45,10 @@ class Trial:
     scores: dict[str, np.ndarray]
     """"personal validation", "global test" and so on: (splits, rows of all clients, ...)"""
     seconds: float
-    bits_up: int
     """of one run"""
+    bits_up: int
+    bits_down: int
+    """of one run, all sites together"""
     rounds: int
 
     @property
@@ -83,10 +89,12 @@ def run_trial(
     proper: Metric,
     rounds: int,
     progress: Callable[[float], None],
+    end: float = float("inf"),
+    privacy: Privacy | None = None,
 ) -> Trial | None:
     """All candidates on all splits as one sweep, where their shapes allow; None if Ctrl-C ended it.
 
-    `proper`: the loss of a row that chooses.
+    `proper`: the loss of a row that chooses. `end`: when the clock says so, `OutOfTime` ends it.
     """
     places = [(split, number) for split in range(len(problems)) for number in range(len(contender.candidates))]
     planned = [
@@ -94,14 +102,16 @@ def run_trial(
     ]
     losses = np.full((len(problems), len(contender.candidates)), np.inf)
     kept: dict[int, dict[str, np.ndarray]] = {}
-    spent, bits, done = 0.0, 0, 0
+    spent, up, down, done = 0.0, 0, 0, 0
     like: Simulation | None = None
 
     def finished(place: int, result: Any) -> None:
-        nonlocal spent, bits, done, like
+        nonlocal spent, up, down, done, like
+        in_time(end)
         split, number = places[place]
         simulation: Simulation = result.simulation
-        done, spent, bits = done + 1, spent + simulation.seconds, simulation.bits_up
+        done, spent = done + 1, spent + simulation.seconds
+        up, down = simulation.bits_up, simulation.bits_down
         progress(done / len(places))
         if result.diverged:
             return
@@ -118,11 +128,19 @@ def run_trial(
 
     with warnings.catch_warnings():  # candidates are tried: some are too large for a theorem, and some diverge
         warnings.simplefilter("ignore")
-        results = simulate_all(planned, rounds=rounds, eval_every=rounds, finished=finished)
+        results = simulate_all(
+            planned,
+            rounds=rounds,
+            eval_every=rounds,
+            privacy=privacy,
+            finished=finished,
+            progress=lambda *_: in_time(end),
+        )
     if any(result.interrupted for result in results):
         return None
+    each = spent / len(places)
     if len(kept) < len(problems):
-        return Trial(contender.name, model, [], [], [float("inf")] * losses.shape[1], {}, spent, bits, rounds)
+        return Trial(contender.name, model, [], [], [float("inf")] * losses.shape[1], {}, each, up, down, rounds)
     names = list(kept[0])
     return Trial(
         contender.name,
@@ -131,10 +149,17 @@ def run_trial(
         np.min(losses, axis=1).tolist(),
         np.mean(losses, axis=0).tolist(),
         {name: np.stack([kept[split][name] for split in range(len(problems))]) for name in names},
-        spent,
-        bits,
+        each,
+        up,
+        down,
         rounds,
     )
+
+
+def in_time(end: float) -> None:
+    """Stop the work once the clock has passed `end`."""
+    if time.monotonic() > end:
+        raise OutOfTime
 
 
 def _scores(simulation: Simulation, part: str, candidate: Candidate, like: Simulation) -> dict[str, np.ndarray]:

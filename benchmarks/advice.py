@@ -1,0 +1,144 @@
+"""How often `polyfed advise` is right where the truth follows from how the sites were made.
+
+    python benchmarks/advice.py --draws 20        writes benchmarks/results/advice.csv after every draw
+    python benchmarks/advice.py --table           prints the table of docs/advise.md from it
+
+A draw makes fresh sites. Rows are of a logistic law in five features; sites differ in its direction. Tried are going
+alone, one global model and the fine-tuned one, all linear, on five splits: the choices and verdicts are those of the
+command, with less to choose from.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+import polyfed as pf
+from polyfed.studies.advice import SiteAdvice
+
+RESULTS = Path(__file__).parent / "results" / "advice.csv"
+DIRECTION = np.array([2.0, -1.5, 1.0, 0.0, 0.5])
+Rows = tuple[np.ndarray, np.ndarray]
+
+
+def site(rows: int, direction: np.ndarray, random: np.random.Generator) -> Rows:
+    x = random.normal(size=(rows, len(direction)))
+    return x, (random.random(rows) < 1 / (1 + np.exp(-x @ direction))).astype(int)
+
+
+def alike(random: np.random.Generator) -> dict[str, Rows]:
+    return {f"s{k}": site(60, DIRECTION, random) for k in range(6)}
+
+
+def different(random: np.random.Generator) -> dict[str, Rows]:
+    return {f"s{k}": site(300, 1.2 * random.normal(size=5), random) for k in range(6)}
+
+
+def clusters(random: np.random.Generator) -> dict[str, Rows]:
+    return {f"s{k}": site(200, DIRECTION * (1 if k < 3 else -1), random) for k in range(6)}
+
+
+def opposite(random: np.random.Generator) -> dict[str, Rows]:
+    return {f"s{k}": site(200, DIRECTION, random) for k in range(5)} | {"opposite": site(200, -DIRECTION, random)}
+
+
+def tiny(random: np.random.Generator) -> dict[str, Rows]:
+    return {"large": site(1000, DIRECTION, random)} | {f"s{k}": site(40, DIRECTION, random) for k in range(5)}
+
+
+def noise(random: np.random.Generator) -> dict[str, Rows]:
+    return {f"s{k}": (random.normal(size=(100, 5)), random.integers(0, 2, 100)) for k in range(20)}
+
+
+def joins(told: SiteAdvice) -> bool:
+    """Right where together is better by construction."""
+    return told.deploy != "alone" and told.verdict != "loses"
+
+
+def unharmed(told: SiteAdvice) -> bool:
+    """Right where nothing is to be had: neither a gain that is not there, nor a loss by the advice."""
+    return told.verdict == "cannot tell"
+
+
+CASES: dict[str, tuple[Callable[[np.random.Generator], dict[str, Rows]], Callable[[SiteAdvice], bool], str]] = {
+    "six sites of 60 rows, alike": (alike, joins, "deploy a common model, lose nothing"),
+    "six sites of 300 rows, all different": (different, unharmed, "neither gain nor lose"),
+    "two clusters of opposite labels, 200 rows a site": (clusters, unharmed, "neither gain nor lose"),
+    "five sites alike": (opposite, joins, "deploy a common model, lose nothing"),
+    "beside them, one of opposite labels": (
+        opposite,
+        lambda told: told.deploy == "alone" and told.verdict != "gains",
+        "deploy its own model",
+    ),
+    "five sites of 40 rows beside one of 1,000": (tiny, joins, "deploy a common model, lose nothing"),
+    "twenty sites of pure noise": (noise, lambda told: told.verdict != "gains", "no gain"),
+}
+
+
+def concerned(case: str, told: SiteAdvice) -> bool:
+    """Whether a site belongs to this line of the table."""
+    if case == "five sites alike":
+        return told.client != "opposite"
+    if case == "beside them, one of opposite labels":
+        return told.client == "opposite"
+    return told.client != "large"
+
+
+def run(draws: range) -> None:
+    RESULTS.parent.mkdir(exist_ok=True)
+    for draw in draws:
+        seen: dict[Callable[..., object], pf.Advice] = {}
+        for number, (case, (make, right, _)) in enumerate(CASES.items()):
+            if make not in seen:
+                sites = make(np.random.default_rng([draw, number]))
+                federation = pf.Federation.from_arrays(sites, validation=0.25, test=0.25, classes=2)
+                seen[make] = pf.advise(
+                    federation,
+                    minutes=60,
+                    splits=5,
+                    rounds=20,
+                    methods=["global", "fine-tuned"],
+                    models=["linear"],
+                    seed=1000 * draw,
+                )
+            told = [site for site in seen[make].sites if concerned(case, site)]
+            row = {"case": case, "draw": draw, "method": seen[make].method, "sites": len(told)}
+            row["right"] = sum(right(site) for site in told)
+            row |= {word: sum(site.verdict == word for site in told) for word in ("gains", "cannot tell", "loses")}
+            fresh = not RESULTS.exists()
+            with RESULTS.open("a", newline="") as file:
+                writer = csv.DictWriter(file, list(row))
+                if fresh:
+                    writer.writeheader()
+                writer.writerow(row)
+
+
+def table() -> str:
+    with RESULTS.open() as file:
+        rows = list(csv.DictReader(file))
+    lines = ["| sites | by construction | draws | right | gains | cannot tell | loses |"]
+    lines.append("| --- | --- | ---: | ---: | ---: | ---: | ---: |")
+    for case, (_, _, truth) in CASES.items():
+        own = [row for row in rows if row["case"] == case]
+        total = sum(int(row["sites"]) for row in own)
+        shares = [
+            f"{100 * sum(int(row[name]) for row in own) / max(total, 1):.0f}%"
+            for name in ("right", "gains", "cannot tell", "loses")
+        ]
+        lines.append(f"| {case} | {truth} | {len(own)} | {' | '.join(shares)} |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--draws", type=int, default=20)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--table", action="store_true")
+    given = parser.parse_args()
+    if not given.table:
+        run(range(given.first, given.first + given.draws))
+    print(table())

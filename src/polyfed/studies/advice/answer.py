@@ -1,0 +1,113 @@
+"""The answer of `polyfed advise`: for the federation, and for each site."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from polyfed.problem.metrics import Metric
+from polyfed.studies.advice.choices import Deployed
+from polyfed.studies.advice.contenders import ALONE, Candidate
+from polyfed.studies.advice.influence import Influence
+from polyfed.studies.verdicts import Interval, Verdict
+
+
+@dataclass(frozen=True)
+class SiteAdvice:
+    """What one site is told. Gains are in the metric, positive for the better, over going alone."""
+
+    client: str
+    rows: int
+    test_rows: int
+    deploy: Deployed
+    verdict: Verdict
+    """of following the advice, by the site's own interval"""
+    gain: float
+    gain_low: float | None
+    gain_high: float | None
+    verdict_among_all: Verdict
+    """the same after Holm's correction for the number of sites"""
+    smallest: float | None
+    """the smallest gain that these rows could have shown"""
+    alone: float
+    advised: float
+    """the metric of the site's model alone, and of what the advice deploys; means over the splits"""
+    together_verdict: Verdict
+    """of the federation's model, had the site not been free to choose another"""
+    together_gain: float
+    together_low: float | None
+    together_high: float | None
+
+
+@dataclass(frozen=True)
+class Advice:
+    """The answer for a federation."""
+
+    method: str
+    """the contender with the lowest validation loss: "alone" if that is nobody's loss"""
+    label: str
+    model: str
+    candidate: Candidate
+    metric: Metric
+    sites: list[SiteAdvice]
+    mean: Interval
+    """of the gain over the sites"""
+    table: list[dict[str, Any]]
+    """a row per contender and model: validation loss and test metric, means over the splits"""
+    skipped: list[str]
+    """what the time did not allow"""
+    warnings: list[str]
+    rounds: int
+    bits_up: int
+    bits_down: int
+    """of one training, all sites together"""
+    training_seconds: float
+    """of one training, all sites on this machine"""
+    seconds: float
+    """of finding this"""
+    splits: int
+    influence: Influence | None = field(default=None, repr=False)
+
+    @property
+    def sentence(self) -> str:
+        """The answer in one sentence; it counts sites after Holm's correction."""
+        counts = {word: sum(site.verdict_among_all == word for site in self.sites) for word in ("gains", "loses")}
+        total, own = len(self.sites), sum(site.deploy == "alone" for site in self.sites)
+        if self.method == ALONE and own == total:
+            return "Stay alone: no way of training together has a lower validation loss"
+        start = f"Train together with {self.label} ({self.model}): it"
+        if self.method == ALONE:
+            start = f"Stay alone, but for {total - own} of {total} sites: that"
+        unsure = total - sum(counts.values())
+        doubt = f"; for {unsure} the rows cannot tell" if unsure else ""
+        alone = f"; {own} should deploy {'its' if own == 1 else 'their'} own model" if 0 < own < total else ""
+        return f"{start} helps {counts['gains']} of {total} for certain and harms {counts['loses']}{doubt}{alone}"
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        mean = self.mean
+        return {
+            "method": self.method,
+            "model": self.model,
+            "algorithm": self.candidate.algorithm.name,
+            "metric": self.metric.name,
+            "answer": self.sentence,
+            "sites": [asdict(site) for site in self.sites],
+            "mean_gain": {"estimate": mean.estimate, "low": end_of(mean, mean.low), "high": end_of(mean, mean.high)},
+            "methods": self.table,
+            "influence": None if self.influence is None else self.influence.as_dict(),
+            "brings": None if self.influence is None else self.influence.brings_by_site,
+            "skipped": self.skipped,
+            "warnings": self.warnings,
+            "rounds": self.rounds,
+            "bits_up": self.bits_up,
+            "bits_down": self.bits_down,
+            "training_seconds": self.training_seconds,
+            "seconds": self.seconds,
+            "splits": self.splits,
+        }
+
+
+def end_of(interval: Interval, value: float) -> float | None:
+    """An end of an interval; None where the rows give none."""
+    return value if interval.known else None
