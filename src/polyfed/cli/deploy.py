@@ -162,7 +162,9 @@ def add_site(
     from polyfed.deploy.project import add_site
 
     made = add_site(folder, name)
-    text = f"send {made} to site '{name}', and start the server again; a run of another name includes it"
+    key = folder / "server" / "keys" / f"{name}.pub"
+    text = f"send {made} to site '{name}', and start the server again; a run of another name includes it\n"
+    text += f"sites elsewhere put {key} into their roster/, once they have compared it with its owner"
     out.print(escape(text), soft_wrap=True, highlight=False)
 
 

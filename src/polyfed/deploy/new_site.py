@@ -7,7 +7,7 @@ from pathlib import Path
 
 from polyfed.core.errors import PolyfedError
 from polyfed.data import Federation
-from polyfed.deploy.server.coordinator import PREPARATION_FILE, PROBLEM_FILE
+from polyfed.deploy.server.published import PREPARATION_FILE, PROBLEM_FILE
 from polyfed.deploy.site.table import SiteTable
 from polyfed.studies.newcomers import Newcomers, personalize
 from polyfed.studies.newcomers.trained import FOLDER, Trained, restored

@@ -20,7 +20,6 @@ from flwr.supercore.constant import FLWR_IN_MEMORY_DB_NAME
 from flwr.supercore.object_store import ObjectStoreFactory
 from flwr.superlink.federation import NoOpFederationManager
 
-from polyfed.data import Federation
 from polyfed.deploy.flower.gate import Gatekeeper
 from polyfed.deploy.flower.grid import FleetGrid, running_grid
 from polyfed.deploy.flower.superlink import listen, register_sites
@@ -32,6 +31,7 @@ from polyfed.deploy.protocol.terms import Terms
 from polyfed.deploy.secure.fixed_point import FixedPoint
 from polyfed.deploy.secure.masks import SumMember, binding, key_stream, pair_mask
 from polyfed.deploy.settings import site_settings
+from polyfed.deploy.site.table import SiteTable
 from polyfed.engine.checkpoint import checkpoint as checkpoints
 from polyfed.engine.round.records import as_vector
 from polyfed.studies.config import algorithm_from
@@ -196,8 +196,9 @@ def test_a_server_in_the_middle_reads_a_masked_upload_unless_sites_pinned_each_o
     path.write_text(path.read_text().replace("pinned_sites = true", "pinned_sites = false"))
     roster.rename(tmp_path / "roster")
     site = site_settings(north).site()
-    assert isinstance(site.federation, Federation)
-    kind = DataKind.of(site.federation, "logistic")
+    rows = site.federation
+    assert isinstance(rows, SiteTable)
+    kind = DataKind.of(rows.prepared(None), "logistic")
     terms = Terms("study", "north", algorithm_from(FEDAVG), {"loss": "logistic"}, kind, 60, 0, None, "float64")
     terms = dataclasses.replace(terms, rounds=5, fewest=2, roster=tuple(SITES), secure=True)
     work = site._working(terms)

@@ -34,6 +34,7 @@ from polyfed.deploy.secure.server_sum import SecureSumServer, check_secure, word
 from polyfed.deploy.server.agreement import reach_agreement
 from polyfed.deploy.server.ledger import AfterRound, Ledger
 from polyfed.deploy.server.privacy import PrivacyKeeper
+from polyfed.deploy.server.published import publish
 from polyfed.deploy.server.robust import check_update, one_upload
 from polyfed.deploy.server.uploads import UploadReader, norm_of
 from polyfed.deploy.site.state_file import KEPT_ROUNDS, NEVER
@@ -50,13 +51,8 @@ from polyfed.engine.simulation import as_traced
 from polyfed.problem.problem import Problem, precision
 from polyfed.report.deployed_page import Outcome, write_deployed_page
 from polyfed.report.deployed_runs import AT_SERVER as OUTCOMES
-from polyfed.studies.newcomers import trained
 
 log = logging.getLogger("polyfed")
-PROBLEM_FILE = "problem.json"
-"""The section [problem] beside the published server."""
-PREPARATION_FILE = "preparation.json"
-"""What becomes of the columns of tables, beside the published server."""
 
 
 class Coordinator:
@@ -93,7 +89,7 @@ class Coordinator:
             self.after_round(self.ledger, self.ledger.senders)
         while self.ledger.round < self.deployed.rounds:
             self._round()
-        self._publish()
+        publish(self.folder, self.agreement, jax.tree.map(np.asarray, self.server), self.ledger.round)
         self._finish()
 
     # The server's own state.
@@ -294,27 +290,6 @@ class Coordinator:
         log.info("going on after round %d", self.ledger.round)
 
     # The end.
-
-    def _publish(self) -> None:
-        """The trained server, for newcomers: `server/` as a simulated run has it."""
-        known = trained.Trained(
-            self.method,
-            jax.tree.map(np.asarray, self.server),
-            self.agreement.problem.model,
-            self.agreement.problem.loss.name,
-            self.agreement.problem.l2,
-            self.agreement.kind,
-            self.ledger.round,
-            self.deployed.seed,
-            self.deployed.dtype,
-            self.deployed.finish.finetune,
-            self.agreement.run.problem.get("class_weight"),
-        )
-        trained.save(self.folder, known)
-        write_text(self.folder / trained.FOLDER / PROBLEM_FILE, json.dumps(self.deployed.problem, indent=1) + "\n")
-        preparation = self.agreement.preparation
-        if preparation is not None:
-            write_text(self.folder / trained.FOLDER / PREPARATION_FILE, json.dumps(preparation, indent=1) + "\n")
 
     def _finish(self) -> None:
         """Every site settles its last round and gets the trained server. An absent site gets it in a later `run`."""
