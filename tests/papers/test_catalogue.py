@@ -23,7 +23,7 @@ def test_all_of_the_papers_figures_and_tables_are_there() -> None:
     assert names("fedbc") == figures + [f"table{n}" for n in (1, 2, 3, 6, 7, 8, 9)]
     assert names("flix") == [f"fig{n}" for n in (1, 2, 3, 4, *range(6, 16))]
     assert names("plsgd") == ["bounds", "fig2", "fig4", "fig1b", "regimes", "table1"]
-    assert names("scafflix") == ["fig1"]
+    assert names("scafflix") == ["fig1", "fig2", "fig4"]
     assert all(experiment.differences for experiment in EXPERIMENTS.values())
 
 
@@ -42,7 +42,8 @@ def test_a_committed_page_says_what_the_experiment_says(name: str) -> None:
     sections = {heading: text.strip() for heading, text in sections.items()}
     assert page.startswith(f"# {name}: {experiment.title}\n")
     assert sections["Paper"] == experiment.paper
-    assert sections["What was run"].startswith(f"{experiment.title}. The whole experiment.")
+    scope = json.loads((folder / "claims.json").read_text()).get("scope", "The whole experiment.")
+    assert sections["What was run"].startswith(f"{experiment.title}. {scope}")
     assert sections["Data"] == experiment.data
     assert sections["Differences"] == experiment.differences
     assert f"![{experiment.caption}](figure." in sections["Result"]

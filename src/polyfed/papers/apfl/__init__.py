@@ -1,12 +1,13 @@
 """Deng, Kamani and Mahdavi: Adaptive Personalized Federated Learning.
 
-methods  the methods that are compared, and what the experiments share
-linear   Fig. 1 to 4: linear models
-writers  Fig. 5: handwriting by writer
-joining  Fig. 6: clients that join after training
-tables   Tables 1 and 2: networks
+methods    the methods that are compared, and what the experiments share
+diversity  Fig. 1: from IID data to one class a client
+linear     Fig. 2 to 4: linear models
+writers    Fig. 5: handwriting by writer
+joining    Fig. 6: clients that join after training
+tables     Tables 1 and 2: networks
 """
 
-from polyfed.papers.apfl import joining, linear, tables, writers
+from polyfed.papers.apfl import diversity, joining, linear, tables, writers
 
-__all__ = ["joining", "linear", "tables", "writers"]
+__all__ = ["diversity", "joining", "linear", "tables", "writers"]

@@ -1,4 +1,4 @@
-"""Deng, Kamani and Mahdavi: Adaptive Personalized Federated Learning. Its figures with linear models (1 to 4)."""
+"""Deng, Kamani and Mahdavi: Adaptive Personalized Federated Learning. Its figures with linear models (2 to 4)."""
 
 from __future__ import annotations
 
@@ -43,112 +43,42 @@ SYNTHETIC = (
 )
 
 
-def _linear(source: str, data: Options, rounds: int, participation: float = 1.0) -> Setting:
+def linear_setting(source: str, data: Options, rounds: int, participation: float = 1.0) -> Setting:
     return Setting(source, data, "linear", RIDGE, rounds, STEPS, BATCH, RATES, participation)
 
 
 def _mnist(partition: str, quick: bool, participation: float = 1.0) -> Setting:
     data = (*PARTITIONS[partition], ("clients", CLIENTS))
-    return _linear("mnist", data, 15 if quick else ROUNDS, participation)
+    return linear_setting("mnist", data, 15 if quick else ROUNDS, participation)
 
 
 def _synthetic(level: float, quick: bool, **more: bool) -> Setting:
     data = options(alpha=level, beta=level, clients=30 if quick else CLIENTS, max_size=2000, **more)
-    return _linear("synthetic", data, 30 if quick else ROUNDS)
+    return linear_setting("synthetic", data, 30 if quick else ROUNDS)
 
 
-def _fedavg(*judged: str) -> dict[str, Entry]:
+def fedavg_entries(*judged: str) -> dict[str, Entry]:
     return shared_entries("FedAvg", "fedavg", decays(RATES), PUBLISHED_LR, WORK, judged)
 
 
-def _scaffold(*judged: str) -> dict[str, Entry]:
+def scaffold_entries(*judged: str) -> dict[str, Entry]:
     return shared_entries("SCAFFOLD", "scaffold", decays(RATES), PUBLISHED_LR, WORK, judged)
 
 
-def _measured(comparison: Comparison, quick: bool, **more: object) -> Measured:
-    budget = _budget(quick)
-    settings = {"tau": STEPS, "batch": BATCH, "ridge": RIDGE, "seeds": _seeds(quick), "candidates": budget, **more}
+def measured(comparison: Comparison, quick: bool, **more: object) -> Measured:
+    counts = effort(quick)
+    budget = counts["budget"]
+    settings = {"tau": STEPS, "batch": BATCH, "ridge": RIDGE, "seeds": counts["seeds"], "candidates": budget, **more}
     return Measured(comparison.rows, settings, tuning_notes(comparison, budget, RATES))
 
 
-def _seeds(quick: bool) -> int:
-    return 1 if quick else SEEDS
-
-
-def _budget(quick: bool) -> int:
-    return 0 if quick else len(RATES)
+def effort(quick: bool) -> dict[str, int]:
+    """How many seeds, and how many candidates for each method."""
+    return {"seeds": 1, "budget": 0} if quick else {"seeds": SEEDS, "budget": len(RATES)}
 
 
 def draw_curves(rows: list[Row]) -> Figure:
     return style.small_multiples(Compared(rows).panels(), x_label="communication rounds", log_y=False)
-
-
-def judge_fig1(rows: list[Row]) -> list[Claim]:
-    """The lead of personal models where clients differ most, and how it grows."""
-    compared = Compared(rows)
-    return [claim for name in compared.labels if name != ADAPTIVE for claim in _diversity_claims(compared, name)]
-
-
-def _diversity_claims(compared: Compared, name: str) -> list[Claim]:
-    first, last = compared.columns[0], compared.columns[-1]
-    lead = {column: compared.ends(column, ADAPTIVE) - compared.ends(column, name) for column in (first, last)}
-    text = f"Where clients differ most, APFL's personal models are more accurate than {name}."
-    return [
-        compared.beats(last, ADAPTIVE, name, say=text),
-        better(
-            f"The lead over {name} is larger where clients differ most than where they are alike.",
-            lead[last],
-            lead[first],
-            f"{lead[first].mean():+.2%} to {lead[last].mean():+.2%}",
-            claims.POINTS,
-        ),
-    ]
-
-
-def draw_fig1(rows: list[Row]) -> Figure:
-    compared = Compared(rows)
-    palette = style.colours(compared.labels)
-    levels = [float(column.removeprefix("γ = ")) for column in compared.columns]
-    panels = [
-        style.Panel(
-            title,
-            [
-                style.Curve(
-                    n, levels, [compared.mean(column, n, metric) for column in compared.columns], palette[n], marker="o"
-                )
-                for n in compared.labels
-            ],
-            title,
-        )
-        for metric, title in METRICS.items()
-    ]
-    return style.small_multiples([panels], x_label="γ", log_y=False, legend_outside=True)
-
-
-@experiment(
-    "apfl/fig1",
-    paper=PAPER,
-    title="One global model and personal models as clients grow apart",
-    caption=(
-        "Training loss and test accuracy after 100 rounds on synthetic(γ, γ) against γ, means over 100 clients and "
-        "over seeds: the personal models of APFL with adaptive alpha, and the global models of FedAvg and SCAFFOLD."
-    ),
-    data=f"synthetic(γ, γ) {SYNTHETIC}",
-    differences=DIFFERENCES
-    + RIDGE_NOTE
-    + " The paper does not say how it varies diversity; here γ grows from 0 to 2. Clients differ at γ = 0 too, since "
-    "each has weights of its own; and γ moves the weights of all classes by the same number, on which no label "
-    "depends, so that only the inputs drift apart.",
-    judge=judge_fig1,
-    draw=draw_fig1,
-)
-def fig1(quick: bool, progress: ExperimentProgress) -> Measured:
-    """The more clients differ, the more a model of one's own is worth."""
-    levels = (0.0, 1.0, 2.0) if quick else (0.0, 0.25, 0.5, 1.0, 1.5, 2.0)
-    entries = apfl_entries(RATES, WORK, (), 0.5) | _fedavg("global") | _scaffold("global")
-    columns = {f"γ = {level:g}": _synthetic(level, quick) for level in levels}
-    comparison = compare(columns, entries, seeds=_seeds(quick), budget=_budget(quick), progress=progress)
-    return _measured(comparison, quick, clients=30 if quick else CLIENTS)
 
 
 def judge_fig2(rows: list[Row]) -> list[Claim]:
@@ -199,9 +129,9 @@ def fig2(quick: bool, progress: ExperimentProgress) -> Measured:
     """Personalization pays where clients differ, and not where they do not."""
     columns = {name: _mnist(name, quick) for name in PARTITIONS if not quick or "4" not in name}
     entries = apfl_entries(RATES, WORK) | apfl_entries(RATES, LEARNED, (), 0.5)
-    entries |= _fedavg("finetuned", "global") | _scaffold("finetuned", "global")
-    comparison = compare(columns, entries, seeds=_seeds(quick), budget=_budget(quick), progress=progress)
-    return _measured(comparison, quick, clients=CLIENTS, alpha=ALPHAS)
+    entries |= fedavg_entries("finetuned", "global") | scaffold_entries("finetuned", "global")
+    comparison = compare(columns, entries, **effort(quick), progress=progress)
+    return measured(comparison, quick, clients=CLIENTS, alpha=ALPHAS)
 
 
 LOCALIZED = "FedAvg, localized"
@@ -246,9 +176,9 @@ def fig3(quick: bool, progress: ExperimentProgress) -> Measured:
     shares = (0.3, 0.7) if quick else (0.3, 0.5, 0.7)
     two = "2 classes a client"
     columns = {f"{share:.0%} of the clients": _mnist(two, quick, participation=share) for share in shares}
-    entries = apfl_entries(RATES, WORK) | _fedavg("finetuned")
-    comparison = compare(columns, entries, seeds=_seeds(quick), budget=_budget(quick), progress=progress)
-    return _measured(comparison, quick, clients=CLIENTS, alpha=ALPHAS)
+    entries = apfl_entries(RATES, WORK) | fedavg_entries("finetuned")
+    comparison = compare(columns, entries, **effort(quick), progress=progress)
+    return measured(comparison, quick, clients=CLIENTS, alpha=ALPHAS)
 
 
 ALMOST = 0.02
@@ -310,6 +240,6 @@ def fig4(quick: bool, progress: ExperimentProgress) -> Measured:
     levels = (0.0, 1.0) if quick else (0.0, 0.5, 1.0)
     columns = {"IID": _synthetic(0.0, quick, iid=True)}
     columns |= {f"synthetic({level:g}, {level:g})": _synthetic(level, quick) for level in levels}
-    entries = apfl_entries(RATES, LEARNED, (), 0.01) | _fedavg("finetuned")
-    comparison = compare(columns, entries, seeds=_seeds(quick), budget=_budget(quick), progress=progress)
-    return _measured(comparison, quick, clients=30 if quick else CLIENTS, **{"alpha at the start": 0.01})
+    entries = apfl_entries(RATES, LEARNED, (), 0.01) | fedavg_entries("finetuned")
+    comparison = compare(columns, entries, **effort(quick), progress=progress)
+    return measured(comparison, quick, clients=30 if quick else CLIENTS, **{"alpha at the start": 0.01})

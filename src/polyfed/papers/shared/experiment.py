@@ -27,6 +27,8 @@ class Measured:
     """The hyper-parameters that were used."""
     notes: list[str] = field(default_factory=list)
     """What the rows do not say, such as how hyper-parameters were chosen."""
+    scope: str = ""
+    """What part of the paper's experiment this is, in sentences, where it is not the whole."""
 
 
 @dataclass

@@ -49,12 +49,12 @@ def stored(experiment: Experiment, folder: str | Path) -> tuple[Measured, bool, 
     folder = Path(folder)
     rows = read_rows(folder / DATA)
     record = json.loads((folder / RECORD).read_text())
-    measured = Measured(rows, record["settings"], record["notes"])
+    measured = Measured(rows, record["settings"], record["notes"], record.get("scope", ""))
     return measured, record["quick"], record["hardware"]
 
 
 def claims_record(outcome: Outcome, experiment: Experiment, quick: bool, machine: str) -> dict[str, object]:
-    return {
+    record: dict[str, object] = {
         "experiment": experiment.name,
         "quick": quick,
         "hardware": machine,
@@ -63,6 +63,7 @@ def claims_record(outcome: Outcome, experiment: Experiment, quick: bool, machine
         "settings": outcome.measured.settings,
         "notes": outcome.measured.notes,
     }
+    return record | ({"scope": outcome.measured.scope} if outcome.measured.scope else {})
 
 
 def page(
@@ -70,7 +71,7 @@ def page(
 ) -> str:
     """The docs page: Paper, What was run, Data, Hardware, Hyper-parameters, Result, Differences, and what was added."""
     command = f"polyfed reproduce {experiment.name}{' --quick' if quick else ''}"
-    what = "A quick version: fewer rounds, less data." if quick else "The whole experiment."
+    what = "A quick version: fewer rounds, less data." if quick else outcome.measured.scope or "The whole experiment."
     pictures = "\n\n".join(f"![{experiment.caption}]({image})" for image in images)
     settings = "\n".join(f"| {name} | {_in_table(value)} |" for name, value in outcome.measured.settings.items())
     result = [pictures, experiment.caption, claims_table(outcome.claims), *outcome.tables, *outcome.measured.notes]

@@ -2,26 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from polyfed import data, models
 from polyfed.algorithms.contract import get_algorithm
+from polyfed.core.startup import cache_folder
 from polyfed.engine.loop import PlannedRun
 from polyfed.engine.measure import FineTune
 from polyfed.engine.result import Result
 from polyfed.engine.simulate import every_whole
+from polyfed.models.base import Architecture
 from polyfed.papers.shared.experiment import ExperimentProgress, Row
 from polyfed.papers.shared.run_cache import RunCache
 from polyfed.problem.problem import Problem
 
 Options = tuple[tuple[str, Any], ...]
 """Keyword arguments of a source or a method, sorted: they can be the key of a dictionary."""
-MODELS = {"linear": models.linear, "mlp": models.mlp, "cifar_cnn": models.cifar_cnn}
+MODELS: dict[str, Callable[[], Architecture]] = {
+    "linear": models.linear,
+    "mlp": models.mlp,
+    "mlp32": lambda: models.mlp([32]),
+    "cifar_cnn": models.cifar_cnn,
+    "femnist_cnn": models.femnist_cnn,
+    "lstm": models.lstm,
+}
+
+
+def banks() -> Path:
+    """Where pure local models are kept: methods, mixing weights, candidates and figures share those of a problem."""
+    return cache_folder() / "local-models"
 
 
 @dataclass(frozen=True)
@@ -101,7 +116,14 @@ def _trace(runs: Sequence[HeldOutRun]) -> None:
         )
         for run in runs
     ]
-    every_whole(planned, finished, rounds=like.rounds, participation=like.participation, eval_every=like.every)
+    every_whole(
+        planned,
+        finished,
+        rounds=like.rounds,
+        participation=like.participation,
+        eval_every=like.every,
+        local_models=banks(),
+    )
 
 
 def plus_minus(values: np.ndarray, percent: bool = False) -> str:

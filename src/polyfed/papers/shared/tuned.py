@@ -18,7 +18,7 @@ from polyfed.engine.measure import FineTune
 from polyfed.engine.result import Result
 from polyfed.engine.simulate import every_whole
 from polyfed.papers.shared.experiment import ExperimentProgress
-from polyfed.papers.shared.held_out import HeldOutRun, Options, problem_of
+from polyfed.papers.shared.held_out import HeldOutRun, Options, banks, problem_of
 from polyfed.papers.shared.run_cache import RunCache, work_folder
 from polyfed.problem.problem import Problem
 from polyfed.studies.tuning import tune
@@ -129,6 +129,7 @@ def choose(
         progress=lambda label, done, count, best: progress(f"tuning {label} {best}", int(done), count),
         folder=work_folder(("tuning", setting, tuple(entries.items()), budget)),
         resume=True,
+        local_models=banks(),
         by="accuracy",
         metric="accuracy",
     )
