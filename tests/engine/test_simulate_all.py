@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
@@ -100,3 +102,19 @@ def test_the_last_round_is_measured_once(problem: pf.Problem, monkeypatch: pytes
 
     monkeypatch.setattr(result.simulation.resident, "measure", refuse)
     assert len(result.evaluate("test")) == len(problem)
+
+
+def test_states_that_nobody_needs_are_dropped_after_the_call_and_the_histories_stay(problem: pf.Problem) -> None:
+    planned = [PlannedRun(problem, A.APFL(lr=0.1, local_steps=2, batch=4), seed=seed) for seed in range(2)]
+    seen: dict[int, Any] = {}
+
+    def finished(place: int, result: pf.Result) -> None:
+        seen[place] = result.personal(0)
+
+    kept = simulate_all(planned, rounds=2)
+    dropped = simulate_all(planned, rounds=2, finished=finished, keep_states=False)
+    assert [result.rows[-1]["objective"] for result in dropped] == [result.rows[-1]["objective"] for result in kept]
+    for place, result in enumerate(kept):
+        jax.tree.map(np.testing.assert_array_equal, seen[place], result.personal(0))
+        with pytest.raises(AssertionError, match="dropped"):
+            dropped[place].personal(0)

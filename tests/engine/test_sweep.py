@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import jax
 import numpy as np
@@ -97,3 +98,12 @@ def test_a_cpu_takes_as_many_runs_as_its_caches_hold() -> None:
 def same(one: Any, other: Any) -> None:
     for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
         np.testing.assert_allclose(a, b, atol=1e-10)
+
+
+def test_an_accelerator_takes_as_many_runs_as_their_states_leave_room_for() -> None:
+    """FLIX keeps one model for each client: 24,000 clients with 10,000 numbers are 240 million, 8 of which fit."""
+    [run, *_] = simulations(METHODS["apfl"], True, 1.0)
+    gpu = SimpleNamespace(layout=SimpleNamespace(device=SimpleNamespace(platform="gpu")))
+    large = SimpleNamespace(**vars(gpu), start={"own": np.zeros(10_000)}, problem=range(24_000))
+    assert most_runs(cast(Simulation, large)) == 8
+    assert most_runs(cast(Simulation, SimpleNamespace(**vars(gpu), start=run.start, problem=run.problem))) == 32

@@ -6,7 +6,7 @@ import json
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -175,6 +175,26 @@ def bank_of(
     return known[key]
 
 
+def local_models_diverge(problem: Problem, method: Algorithm, run: Mapping[str, Any]) -> bool:
+    """Whether a method cannot start, as the local models that it mixes in diverge; `run`: arguments of `simulate`.
+
+    Those that do not are made by this, if need be.
+    """
+    if run.get("local_models") is None or not isinstance(method, MixtureMethod) or method.resolve is None:
+        return False
+    where = {name: run.get(name) for name in ("init", "devices", "chunk")}
+    dtype: DType = run.get("dtype", "float32")
+    try:
+        bank_of(problem, method.resolve(problem), run["local_models"], dtype=dtype, **where)
+    except LocalModelsDiverged:
+        return True
+    return False
+
+
+class LocalModelsDiverged(PolyfedError):
+    """The training of a client's local model was not finite."""
+
+
 class Making:
     """The program that trains a block of clients, and the loop over blocks."""
 
@@ -272,7 +292,7 @@ class Making:
         ]
         if broken:
             name = self.problem.federation.clients[int(clients[broken[0]])]
-            raise PolyfedError(
+            raise LocalModelsDiverged(
                 f"the local model of client '{name}' is not finite: its training diverged; a smaller lr may help"
             )
         arrays = named({"params": made.model.params}) | {

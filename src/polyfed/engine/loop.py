@@ -115,6 +115,9 @@ class Loop:
             self._tell(going, evaluates)  # before the checkpoint: what is told of a round is never behind it
             if together is not None:
                 together.settle([runs.index(run) for run in going if run.diverged])
+                for run in going:
+                    if run.diverged:  # the others go on, and it with them
+                        run.simulation.fetch()
             going = [run for run in going if not run.diverged]
             if keeps:
                 for run in going:

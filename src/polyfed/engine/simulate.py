@@ -145,6 +145,7 @@ def simulate_all(
     progress: SweepProgress | None = None,
     finished: Callable[[int, Result], None] | None = None,
     keep_finished: bool = True,
+    keep_states: bool = True,
 ) -> list[Result]:
     """What `simulate` gives for each of these runs, to the same numbers but for rounding.
 
@@ -153,6 +154,7 @@ def simulate_all(
     `making` is told how far local models are that have to be made first.
     `finished` is called with the place and the result of every run that came to its end, as soon as it did.
     `keep_finished`: write the last checkpoint of such a run, too, and not only of one that is interrupted.
+    `keep_states`: without it, the states of such a run are dropped after the call, and its result is its history.
     """
     for name, value in (("rounds", rounds), ("eval_every", eval_every), ("checkpoint_every", checkpoint_every)):
         low = 0 if name == "rounds" else 1
@@ -220,6 +222,10 @@ def simulate_all(
                     results[run.place] = Result(run.simulation, run.rows, run.diverged, stopped)
                     if finished is not None and not stopped:
                         finished(run.place, results[run.place])
+                    if keep_states and run.rows:
+                        run.simulation.fetch()
+                    elif not (keep_states or stopped):
+                        run.simulation.drop()
         return [results[place] for place in range(len(runs))]
 
 
@@ -263,8 +269,8 @@ def simulate_whole(problem: Problem, algorithm: Algorithm, **options: Any) -> Re
 
 
 def every_whole(planned: Sequence[PlannedRun], finished: Callable[[int, Result], None], **options: Any) -> None:
-    """`simulate_all`, for who has no use for a part of a run: Ctrl-C is then the usual exception."""
-    if any(result.interrupted for result in simulate_all(planned, finished=finished, **options)):
+    """`simulate_all`, for who reads results in `finished` alone: Ctrl-C is then the usual exception."""
+    if any(result.interrupted for result in simulate_all(planned, finished=finished, keep_states=False, **options)):
         raise KeyboardInterrupt
 
 

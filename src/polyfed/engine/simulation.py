@@ -294,6 +294,16 @@ class Simulation:
             setattr(self, name, counters[name])
         self.seconds = seconds
 
+    def fetch(self) -> None:
+        """Bring states that a sweep left on its devices to the host."""
+        if isinstance(self._residence, Resident):
+            self._residence.fetch()
+
+    def drop(self) -> None:
+        """Forget the states, to make room for other runs; what was measured stays."""
+        if isinstance(self._residence, Resident):
+            self._residence.drop()
+
     @property
     def resident(self) -> Resident:
         """Where the states are, if that is on the devices."""

@@ -11,6 +11,7 @@ import time
 import weakref
 from collections.abc import Container, Hashable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -30,7 +31,7 @@ from polyfed.engine.programs import shapes_of
 from polyfed.engine.round.on_devices import Stretch
 from polyfed.engine.round.records import Carry, Data, Longest, Shard
 from polyfed.engine.simulation import Simulation
-from polyfed.engine.states.on_devices import Counts
+from polyfed.engine.states.on_devices import Counts, Pending
 from polyfed.problem.objective import Examples
 from polyfed.problem.problem import DType, precision
 
@@ -45,6 +46,8 @@ FEWEST_ROWS = 32
 """The fewest rows of a client that an evaluation takes at a time on a CPU."""
 MOST = 32
 """The most runs that go together: their data is in memory at once."""
+ACCELERATOR_NUMBERS = 1 << 31
+"""The numbers of all clients' states in the runs that go together on an accelerator: 8 GiB in float32."""
 ROUNDING = 1.1
 """Numbers of rows are rounded up to powers of this: runs of nearly the same shape then find a compiled program."""
 
@@ -66,9 +69,8 @@ class Sweep:
             self.round = replace(programs.round, longest=bounds, shortest=0, chunk=chunk)
             self._method = _stacked([s.programs.method for s in self.simulations])
             self._data, self._splits, self._data_axes, self._split_axes = _together(self.simulations)
-            carry = _stacked([s.resident.carry for s in self.simulations])
-            parts: Any = zip(carry, CARRY, strict=True)
-            self._carry = Carry(*(self._placed(part, spec) for part, spec in parts))
+            carries: Any = zip(*(s.resident.carry for s in self.simulations), strict=True)
+            self._carry = Carry(*(self._placed(parts, spec) for parts, spec in zip(carries, CARRY, strict=True)))
 
     def prepare(self) -> None:
         """What clients do alone before round 1."""
@@ -136,11 +138,25 @@ class Sweep:
         return jax.device_get(self._carry.clients)
 
     def settle(self, places: Iterable[int] | None = None) -> None:
-        """Put the simulations at these places, by default all, to where their runs are."""
+        """Put the simulations at these places, by default all, to where their runs are.
+
+        An accelerator's states stay there until they are asked for: they may be gigabytes, and few ask.
+        """
+        places = range(len(self.simulations)) if places is None else places
+        if self.first.layout.device.platform != "cpu":
+            server, excluded = jax.device_get((self._carry.server, self._carry.excluded))
+            for place in places:
+                here = Pending(_part(server, place), np.asarray(excluded)[place], partial(self._fetched, place))
+                self.simulations[place].resident.settle(here)
+            return
         with precision(self._dtype):
             carry = jax.device_get(self._carry)
-            for place in range(len(self.simulations)) if places is None else places:
+            for place in places:
                 self.simulations[place].resident.settle(_part(carry, place))
+
+    def _fetched(self, place: int) -> Carry:
+        with precision(self._dtype):
+            return jax.device_get(_part(self._carry, place))
 
     @property
     def _done(self) -> int:
@@ -174,8 +190,19 @@ class Sweep:
         key = ("sweep", len(self.simulations), repr(axes), *name)
         return self.first.programs.compiled(key, every, specs, out, arguments, donate)(*arguments)
 
-    def _placed(self, tree: Tree, spec: P) -> Tree:
-        return jax.tree.map(lambda leaf: self.first.layout.placed(np.array(leaf), spec), tree)
+    def _placed(self, parts: Sequence[Tree], spec: P) -> Tree:
+        """The runs' arrays on the devices, with a leading axis for the runs.
+
+        An accelerator puts them together itself, since they may be gigabytes.
+        """
+        layout = self.first.layout
+
+        def together(*leaves: Any) -> jax.Array:
+            if layout.device.platform == "cpu":
+                return layout.placed(np.stack([np.asarray(leaf) for leaf in leaves]), spec)
+            return layout.placed(jnp.stack([layout.placed(leaf, P(*spec[1:])) for leaf in leaves]), spec)
+
+        return jax.tree.map(together, *parts)
 
 
 def batches(simulations: Sequence[Simulation], finetune: Sequence[FineTune | None] | None = None) -> list[list[int]]:
@@ -197,10 +224,11 @@ def batches(simulations: Sequence[Simulation], finetune: Sequence[FineTune | Non
 
 
 def most_runs(simulation: Simulation) -> int:
-    """How many runs like this one are worth running together: as many models as the caches of a CPU hold."""
+    """How many runs like this one go together: as many models as a CPU's caches hold, or states as an accelerator."""
+    start = trees.count(simulation.start)
     if simulation.layout.device.platform != "cpu":
-        return MOST
-    return max(1, min(MOST, CHUNK_NUMBERS // (simulation.parameters + trees.count(simulation.start))))
+        return max(1, min(MOST, ACCELERATOR_NUMBERS // max(1, len(simulation.problem) * start)))
+    return max(1, min(MOST, CHUNK_NUMBERS // (simulation.parameters + start)))
 
 
 def _together(simulations: Sequence[Simulation]) -> tuple[Data, dict[str, Shard], Data, Any]:

@@ -96,6 +96,22 @@ def test_a_diverged_candidate_never_wins() -> None:
         lost.best  # noqa: B018
 
 
+def test_a_candidate_whose_local_models_diverge_is_counted_and_never_wins(tmp_path) -> None:
+    fixed = pf.algorithms.FLIX(alpha=0.5, lr=0.1, batch=5, plm_epochs=2, plm_batch=5)
+    found = pf.tune(
+        problem_of(unequal_clients()),
+        {"flix": {"plm_lr": [1e30, 0.1]}},
+        methods={"flix": fixed},
+        budget=2,
+        rounds=2,
+        local_models=tmp_path,
+    )
+    assert [trial.diverged for trial in found.trials] == [True, False]
+    best = found.winner("flix")
+    assert best is not None
+    assert best.values == {"plm_lr": 0.1}
+
+
 @pytest.mark.full
 def test_repeats_average_over_seeds_in_one_program_and_a_journal_keeps_every_run(tmp_path) -> None:
     problem, space = problem_of(unequal_clients()), {"fedavg": {"lr": [0.1, 0.5]}}

@@ -96,27 +96,38 @@ class Residence(Protocol):
         """Put everything to where it was left off."""
 
 
+class Pending(NamedTuple):
+    """What the rounds read and write, before anybody asks for the clients' states, which may be large."""
+
+    server: Server
+    excluded: np.ndarray
+    make: Callable[[], Carry]
+
+
 class Resident:
     """Each device owns a block of clients."""
 
     def __init__(self, programs: Programs, server: Server, start: State, parts: SharedParts) -> None:
         self.programs, self.layout, self._parts = programs, programs.layout, parts
         self._start = start
-        excluded: Tree = np.zeros(self.layout.population, np.int32)
         self.shares = np.zeros(self.layout.population)
-        self._host: Carry | None = Carry(
-            server, self._stacked(start), excluded, Tally.zero(self.layout.population, np.zeros), self._past([])
-        )
         self._device: Carry | None = None
+        self._host: Carry | Pending | None = Pending(
+            server, np.zeros(self.layout.population, np.int32), lambda: self._beginning(server)
+        )
+
+    def _beginning(self, server: Server) -> Carry:
+        excluded: Tree = np.zeros(self.layout.population, np.int32)
+        blank = Tally.zero(self.layout.population, np.zeros)
+        return Carry(server, self._stacked(self._start), excluded, blank, self._past([]))
 
     @property
     def _carry(self) -> Carry:
         """All that the rounds read and write, on the devices: brought there when they are first needed."""
         if self._device is None:
-            assert self._host is not None
-            wide = any(leaf.dtype == np.float64 for leaf in jax.tree.leaves(self._host.tally))
+            host = self._on_host
+            wide = any(leaf.dtype == np.float64 for leaf in jax.tree.leaves(host.tally))
             with precision("float64" if wide else "float32"):  # that of the run, whoever asks
-                host = self._host
                 self._device = self._placed(host.server, host.clients, np.asarray(host.excluded), host.norms)
             self._host = None
         return self._device
@@ -126,16 +137,24 @@ class Resident:
         self._device, self._host = carry, None
 
     @property
+    def _on_host(self) -> Carry:
+        assert self._host is not None, "these states were dropped"
+        if isinstance(self._host, Pending):
+            self._host = self._host.make()
+        return self._host
+
+    @property
     def _somewhere(self) -> Carry:
-        return self._carry if self._host is None else self._host
+        return self._on_host if self._device is None else self._device
 
     @property
     def server(self) -> Server:
-        return self._somewhere.server
+        return self._host.server if isinstance(self._host, Pending) else self._somewhere.server
 
     @property
     def excluded(self) -> dict[int, int]:
-        counts = np.asarray(self._somewhere.excluded)
+        here = self._host if isinstance(self._host, Pending) else self._somewhere
+        counts = np.asarray(here.excluded)
         return {int(client): int(counts[client]) for client in np.flatnonzero(counts)}
 
     @property
@@ -149,9 +168,18 @@ class Resident:
         """All that the rounds read and write, on the host: what `settle` takes."""
         return jax.device_get(self._somewhere)
 
-    def settle(self, carry: Carry) -> None:
+    def settle(self, carry: Carry | Pending) -> None:
         """Go on from there."""
         self._host, self._device = carry, None
+
+    def fetch(self) -> None:
+        """Bring states that somebody else has to the host."""
+        if isinstance(self._host, Pending):
+            self._host = self._host.make()
+
+    def drop(self) -> None:
+        """Forget all states, to make room: the run has ended, and nobody asks for them any more."""
+        self._host = self._device = None
 
     def prepare(self) -> None:
         if self.programs.method.prepare is not None:

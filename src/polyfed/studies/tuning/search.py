@@ -24,11 +24,13 @@ from polyfed.core.precision import Compute
 from polyfed.data import Federation
 from polyfed.engine.checkpoint import checkpoint as checkpoints
 from polyfed.engine.identity import run_identity
+from polyfed.engine.local_models import local_models_diverge
 from polyfed.engine.loop import PlannedRun
 from polyfed.engine.measure import FineTune
 from polyfed.engine.result import Result
 from polyfed.engine.simulate import simulate_all
 from polyfed.engine.simulation import Simulation
+from polyfed.problem.metrics import Metric
 from polyfed.problem.problem import DType, Init, Problem
 from polyfed.studies.cautions import refuse_hopeless
 from polyfed.studies.config import Config, Method, hyper_parameter, read_config
@@ -186,6 +188,9 @@ class Search:
         """What each of these reached, from the journal or by running it; None where Ctrl-C came before the end."""
         run, rounds = self.config.run, self.plan.settings.rounds or self.config.run.rounds
         keys = [self._key(method, seed) for method, seed in runs]
+        for (method, _), key in zip(runs, keys, strict=True):
+            if key not in self.journal.done and local_models_diverge(self.problem, method.algorithm, run.engine):
+                self.journal.add(key, method.label, self._outcome(None, 0.0, 0.0))
         missing = [place for place, key in enumerate(keys) if key not in self.journal.done]
         shares = np.array([float(key in self.journal.done) for key in keys])
 
@@ -209,6 +214,7 @@ class Search:
                     progress=on_progress,
                     finished=on_finish,
                     keep_finished=False,
+                    keep_states=False,
                     **run.engine,
                 )
             if any(result.interrupted for result in results):
@@ -243,16 +249,23 @@ class Search:
         finetune, simulation = self._finetune(method), result.simulation
         model = "finetuned" if finetune else "personal"
         measured = {"loss": float(np.nanmean(simulation.measure(finetune)[model]["validation"]["loss"]))}
-        wanted = [metric for metric in dict.fromkeys([self.shown, self.by]) if metric is not None]
         if np.isfinite(measured["loss"]) and result.diverged is None:
-            measured |= mean_metrics(simulation, wanted, "validation", model, finetune)
+            measured |= mean_metrics(simulation, self._wanted, "validation", model, finetune)
         diverged = result.diverged is not None or not np.isfinite(measured["loss"])
-        names = ["loss", *(metric.name for metric in wanted)]
+        return self._outcome(None if diverged else measured, simulation.seconds, result.compile_seconds)
+
+    @property
+    def _wanted(self) -> list[Metric]:
+        return [metric for metric in dict.fromkeys([self.shown, self.by]) if metric is not None]
+
+    def _outcome(self, measured: dict[str, float] | None, seconds: float, compile_seconds: float) -> dict[str, Any]:
+        """A run as the journal has it; without measurements it has diverged."""
+        names = ["loss", *(metric.name for metric in self._wanted)]
         return {
-            "measured": {name: None if diverged else _finite(measured[name]) for name in names},
-            "diverged": diverged,
-            "seconds": simulation.seconds,
-            "compile_seconds": result.compile_seconds,
+            "measured": {name: None if measured is None else _finite(measured[name]) for name in names},
+            "diverged": measured is None,
+            "seconds": seconds,
+            "compile_seconds": compile_seconds,
         }
 
 
