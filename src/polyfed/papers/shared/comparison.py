@@ -30,8 +30,13 @@ class Comparison:
     @property
     def rows(self) -> list[Row]:
         """The judged models' curves in long form, a row per point, to six digits; with the last, the mean own share."""
+        return self.rows_with()
+
+    def rows_with(self, *more: str) -> list[Row]:
+        """The same with more columns of the history, such as "iterations"."""
         return [
             {"column": column, "label": label, "seed": seed, "round": row["round"]}
+            | {name: row[name] for name in more}
             | rounded({k.removeprefix(f"{judged}_"): v for k, v in row.items() if k.startswith(judged)})
             | _share(curve, row)
             for (column, label), curves in self.curves.items()

@@ -31,6 +31,7 @@ MODELS: dict[str, Callable[[], Architecture]] = {
     "cifar_cnn": models.cifar_cnn,
     "femnist_cnn": models.femnist_cnn,
     "lstm": models.lstm,
+    "lstm32": lambda: models.lstm(hidden=32),
 }
 
 
@@ -103,7 +104,7 @@ def _trace(runs: Sequence[HeldOutRun]) -> None:
     like = runs[0]
 
     def finished(place: int, result: Result) -> None:
-        wanted = ("round", "train_loss", "validation_accuracy", "test_accuracy")
+        wanted = ("round", "iterations", "train_loss", "validation_accuracy", "test_accuracy")
         rows = tuple({k: v for k, v in row.items() if k.endswith(wanted) and v is not None} for row in result.rows)
         _curves.put(runs[place], HeldOutCurve(rows, result.simulation.own_share))
 
