@@ -72,6 +72,24 @@ def descent(rows: dict[str, Any], lrs: list[float], tolerance: float = 0.0, pati
     return end, norm(*end), steps
 
 
+@pytest.mark.parametrize("clients", [[0, 1, 2, 3, 4, 5], [4], [5, 0, 1, 1, 3], []], ids=str)
+def test_models_that_are_read_are_those_of_the_file(problem, tmp_path: Path, clients: list[int]) -> None:
+    bank = pf.local_models(problem, tmp_path, **BANK)
+    models, norms = bank.rows(np.array(clients, int))
+    with safe_open(bank.folder / "models.safetensors", framework="np") as file:
+        for name, leaf in models.items():
+            np.testing.assert_array_equal(leaf, file.get_tensor(f"params/{name}")[np.array(clients, int)])
+        np.testing.assert_array_equal(norms, file.get_tensor("grad_norm")[np.array(clients, int)])
+
+
+def test_a_bank_whose_file_was_cut_is_named(problem, tmp_path: Path) -> None:
+    bank = pf.local_models(problem, tmp_path, **BANK)
+    file = bank.folder / "models.safetensors"
+    os.truncate(file, file.stat().st_size // 2)
+    with pytest.raises(pf.PolyfedError, match="has been cut"):
+        bank.rows(np.arange(6))
+
+
 @pytest.mark.parametrize(
     ("options", "stops"),
     [

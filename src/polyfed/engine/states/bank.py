@@ -5,7 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import mmap
+import os
+import weakref
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -71,12 +74,13 @@ class LocalModelBank:
                 self.grad_norms, self.start_norms, self.epochs, self.seconds = (
                     file.get_tensor(name) for name in ("grad_norm", "start_norm", "epochs", "seconds")
                 )
-            with path.open("rb") as file:
-                self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            self._file = os.open(path, os.O_RDONLY)
+            weakref.finalize(self, os.close, self._file)
+            self._map = mmap.mmap(self._file, 0, access=mmap.ACCESS_READ)
         except (OSError, KeyError, ValueError, SafetensorError) as error:
             raise PolyfedError(f"{folder}: this bank of local models cannot be read: {error}") from None
         self.clients: list[str] = about["clients"]
-        self._leaves = self._mapped()
+        self._leaves, self._offsets = self._mapped()
 
     def __len__(self) -> int:
         return len(self.grad_norms)
@@ -118,11 +122,28 @@ class LocalModelBank:
         )
 
     def rows(self, clients: np.ndarray) -> tuple[Tree, np.ndarray]:
-        """A copy of these clients' models, and their gradient norms; the file's pages are handed back."""
-        taken = [memory.take(leaf, clients) for leaf in self._leaves]
-        if hasattr(mmap, "MADV_DONTNEED"):
-            self._map.madvise(mmap.MADV_DONTNEED)
+        """A copy of these clients' models, and their gradient norms.
+
+        They are read from the file, not through the map, whose pages would come one by one and stay in memory.
+        """
+        taken = [self._read(leaf, offset, clients) for leaf, offset in zip(self._leaves, self._offsets, strict=True)]
         return jax.tree.unflatten(jax.tree.structure(self.start), taken), self.grad_norms[clients]
+
+    def _read(self, leaf: np.ndarray, offset: int, clients: np.ndarray) -> np.ndarray:
+        if not hasattr(os, "preadv"):
+            return memory.take(leaf, clients)
+        chosen = memory.empty((len(clients), *leaf.shape[1:]), leaf.dtype)
+        flat, row = chosen.reshape(-1).view(np.uint8), leaf[:1].nbytes
+        breaks = np.flatnonzero(np.diff(clients) != 1) + 1
+        for first, last in pairwise([0, *breaks.tolist(), len(clients)]):
+            at, end = first * row, last * row
+            there = offset + int(clients[first]) * row - at if last > first else 0
+            while at < end:
+                got = os.preadv(self._file, [flat[at:end].data], there + at)
+                if not got:
+                    raise PolyfedError(f"{self.folder / MODELS}: the file of this bank of local models has been cut")
+                at += got
+        return chosen
 
     def refuse_other(self, problem: Problem, training: LocalTraining, init: Init, dtype: str) -> None:
         """Refuse to serve another problem, training or start, naming the first thing that differs."""
@@ -134,16 +155,18 @@ class LocalModelBank:
         """The method with the settings of this bank, where it has none of its own."""
         return method.trained_as(self.training) if method.local_training == LocalTraining() else method
 
-    def _mapped(self) -> list[np.ndarray]:
+    def _mapped(self) -> tuple[list[np.ndarray], list[int]]:
+        """The arrays of all models, and where they begin in the file."""
         size = int.from_bytes(self._map[:8], "little")
         header = json.loads(self._map[8 : 8 + size])
-        leaves = []
+        leaves, offsets = [], []
         for name, leaf in named({"params": self.start}).items():
             first, last = header[name]["data_offsets"]
             count = (last - first) // leaf.dtype.itemsize
             flat = np.frombuffer(self._map, leaf.dtype, count, 8 + size + first)
             leaves.append(flat.reshape(header[name]["shape"]))
-        return leaves
+            offsets.append(8 + size + first)
+        return leaves, offsets
 
 
 def refuse_other_bank(folder: Path, stored: dict[str, Any], expected: dict[str, Any]) -> None:
