@@ -33,11 +33,15 @@ def verdicts(rows: list[dict], judge) -> list[str]:
 
 def test_the_claims_of_figure_3_follow_the_values() -> None:
     p = {(BY_P, "p = 0.1"): 0.9, (BY_P, "p = 0.2"): 0.85, (BY_P, "p = 0.5"): 0.8}
-    cohorts = {(BY_COHORT, f"{count} clients"): value for count, value in ((1, 0.8), (5, 0.795), (10, 0.8), (20, 0.8))}
+    cohorts = {
+        (BY_COHORT, ablations._clients(count)): value for count, value in ((1, 0.8), (5, 0.795), (10, 0.8), (20, 0.8))
+    }
     rows = made_up(values(BY_ALPHA, "α = 0.3") | cohorts | p)
     assert verdicts(rows, ablations.judge_fig3)[:4] == ["holds"] * 4
     other = {(BY_P, "p = 0.1"): 0.8, (BY_P, "p = 0.2"): 0.85, (BY_P, "p = 0.5"): 0.9}
-    far = {(BY_COHORT, f"{count} clients"): value for count, value in ((1, 0.7), (5, 0.85), (10, 0.8), (20, 0.8))}
+    far = {
+        (BY_COHORT, ablations._clients(count)): value for count, value in ((1, 0.7), (5, 0.85), (10, 0.8), (20, 0.8))
+    }
     rows = made_up(values(BY_ALPHA, "α = 0.9") | far | other)
     assert verdicts(rows, ablations.judge_fig3)[:4] == ["does not hold"] * 4
 

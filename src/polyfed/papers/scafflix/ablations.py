@@ -69,11 +69,15 @@ def ablation_task(quick: bool) -> AblationTask:
 def variants(panel: str) -> list[Variant]:
     """The lines of a panel."""
     if panel == BY_COHORT:
-        return [Variant(panel, f"{cohort} clients", cohort=cohort) for cohort in COHORTS]
+        return [Variant(panel, _clients(cohort), cohort=cohort) for cohort in COHORTS]
     if panel == BY_P:
         return [Variant(panel, f"p = {p:g}", p=p) for p in PROBABILITIES]
     batch, alphas = (BATCH, EXPONENTIAL) if panel == BY_EXPONENT else (LARGE_BATCH, LINEAR)
     return [Variant(panel, f"α = {alpha:g}", alpha=alpha, batch=batch) for alpha in alphas]
+
+
+def _clients(cohort: int) -> str:
+    return "1 client" if cohort == 1 else f"{cohort} clients"
 
 
 def run_variant(task: AblationTask, variant: Variant, plm_lr: float, progress: ExperimentProgress) -> Comparison:
@@ -140,8 +144,8 @@ def judge_fig3(rows: list[Row]) -> list[Claim]:
     """The paper's three statements, and what is left of the last at equal computation."""
     compared = Compared(rows)
     ends = {p: compared.ends(BY_P, f"p = {p:g}") for p in PROBABILITIES}
-    few, most = (compared.ends(BY_COHORT, f"{cohort} clients") for cohort in (1, 20))
-    ten, five = (compared.ends(BY_COHORT, f"{cohort} clients") for cohort in (10, 5))
+    few, most = (compared.ends(BY_COHORT, _clients(cohort)) for cohort in (1, 20))
+    ten, five = (compared.ends(BY_COHORT, _clients(cohort)) for cohort in (10, 5))
     low, middle, high = (ends[p] for p in PROBABILITIES)
     equal = at_equal_gradients(rows, BY_P, [f"p = {p:g}" for p in PROBABILITIES])
     cheap, dear = equal[f"p = {PROBABILITIES[0]:g}"], equal[f"p = {PROBABILITIES[-1]:g}"]
