@@ -18,6 +18,7 @@ from polyfed.studies.experiment import Options, run
 from polyfed.studies.saved_models import load
 from tests.cli import command
 from tests.data.tables.test_preparation import raw
+from tests.export.test_onnx import run as run_onnx
 
 Row = dict[str, Any]
 
@@ -241,3 +242,24 @@ def test_the_logistic_loss_predicts_the_labels_of_the_data(labels: list, names: 
     assert scored.prediction.tolist() == names
     weight = float(np.asarray(result.personal("client-000")["w"]).ravel()[0])
     np.testing.assert_allclose(scored.probability, 1 / (1 + np.exp(-weight * np.array([-0.5, 0.5]))), atol=1e-6)
+
+
+def test_an_exported_file_says_what_predict_says(place: Path, tmp_path: Path) -> None:
+    rows = raw().drop(columns="died")
+    done = command.polyfed("export", str(place / "apfl"), "--client", "north", "north.onnx", cwd=tmp_path)
+    assert "written: north.onnx" in done.stderr
+    command.polyfed("export", str(place / "apfl"), "shared.onnx", "--global", cwd=tmp_path)
+    models, direct = load(place / "apfl"), simulated(place, "apfl")
+    for name, client in (("north", "north"), ("shared", None)):
+        expected = models.predict(client, rows).probability
+        np.testing.assert_allclose(run_onnx(tmp_path / f"{name}.onnx", rows)["probability"], expected, atol=1e-6)
+        direct.export(tmp_path / "direct.onnx", client)
+        np.testing.assert_allclose(run_onnx(tmp_path / "direct.onnx", rows)["probability"], expected, atol=1e-6)
+    command.polyfed("export", str(place / "fedavg"), "--client", "west", "west.jax", cwd=tmp_path)
+    assert json.loads((tmp_path / "west.jax.json").read_text())["client"] == "west"
+    nobody = command.polyfed("export", str(place / "apfl"), "x.onnx", cwd=tmp_path, check=2)
+    assert "which model? --client names one of north, south, west, or --global" in nobody.stderr
+    wrong = command.polyfed("export", str(place / "apfl"), "x.onnx", "--client", "nort", cwd=tmp_path, check=2)
+    assert "there is no client 'nort'; did you mean 'north'?" in wrong.stderr
+    both = command.polyfed("export", str(place / "apfl"), "x.onnx", "--client", "a", "--global", cwd=tmp_path, check=2)
+    assert "--global and --client" in both.stderr

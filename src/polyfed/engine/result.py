@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from polyfed.core.errors import PolyfedError
 from polyfed.engine.client_metrics import Metrics
 from polyfed.engine.judge import judge
 from polyfed.engine.measure import FineTune
 from polyfed.engine.simulation import Simulation
+from polyfed.export import export_model
 from polyfed.problem.metrics import Metric, metrics_of
 from polyfed.problem.prediction import Predictor
 
@@ -81,6 +84,17 @@ class Result:
         predictor = Predictor.of(self.problem, self.simulation.dtype)
         return predictor.predict(self.personal(client), rows, client)
 
+    def export(self, path: str | Path, client: str | None) -> list[Path]:
+        """A client's model (None: the global one) for other programs, as ONNX or in jax.export's form.
+
+        The end of the name, .onnx or .jax, says which; what was written is returned.
+        """
+        params = self.global_params if client is None else self.personal(client)
+        if params is None:
+            raise PolyfedError(f"{self.algorithm.name} has no global model")
+        facts = {"client": client, "method": self.algorithm.name, "data": self.problem.fingerprint}
+        return export_model(path, Predictor.of(self.problem, self.simulation.dtype), params, facts)
+
     def metrics(self, finetune: FineTune | None = None) -> Metrics:
         """The evaluated clients' metrics at the last round: {model: {split: {metric: one value per client}}}."""
         measured = self.simulation.measure()
@@ -99,8 +113,6 @@ class Result:
         And these `metrics`, by name or made by `pf.metrics.custom`: of each model and of the "constant" predictor.
         """
         import pandas as pd
-
-        from polyfed.core.errors import PolyfedError
 
         part = self.problem.federation.split(split)
         if not part.rows:
