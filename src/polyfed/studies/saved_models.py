@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 FOLDER = "models"
+OWN = "own"
+"""What stands in the place of a model's name where no name makes it."""
 ABOUT, GLOBAL, PERSONAL = "model.json", "global.safetensors", "personal.safetensors"
 
 
@@ -271,7 +273,10 @@ def _predictor(about: JsonObject) -> Predictor:
 
 def _model(about: JsonObject) -> Model:
     options = {key: value for key, value in about["problem"].items() if key not in ("loss", "l2", "class_weight")}
-    architecture = MODELS[options.pop("model")](**options)
+    name = options.pop("model")
+    if name == OWN:
+        raise PolyfedError("a model of one's own, whose code a folder does not hold; export it as a .jax file instead")
+    architecture = MODELS[name](**options)
     built = architecture.build(tuple(about["data"]["features"]), about["data"]["outputs"])
     return replace(built, family=architecture)
 
