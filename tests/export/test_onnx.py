@@ -73,6 +73,7 @@ def same(made: Made, rows: Any, given: Any, file: Path, tolerance: float = 1e-6)
     return got
 
 
+@pytest.mark.filterwarnings("ignore:column .* cannot be read")
 @pytest.mark.parametrize(
     ("model", "dtype"),
     [

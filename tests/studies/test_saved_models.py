@@ -90,7 +90,12 @@ def test_clients_deploy_models_of_their_own_where_the_method_says_so(place: Path
 def test_unseen_categories_and_missing_values_are_scored(place: Path) -> None:
     models = load(place / "apfl")
     odd = pd.DataFrame({"age": [np.nan], "sbp": ["high"], "ward": ["unheard of"], "smoker": [None], "seen": ["soon"]})
-    scored = models.predict("north", odd)
+    with pytest.warns(UserWarning) as told:
+        scored = models.predict("north", odd)
+    assert [str(warning.message) for warning in told] == [
+        "column 'sbp': 1 of 1 cells cannot be read as a number; they count as missing",
+        "column 'seen': 1 of 1 cells cannot be read as a date; they count as missing",
+    ]
     assert 0 < scored.probability[0] < 1
     preparation = models.preparation
     assert preparation is not None
@@ -170,6 +175,22 @@ def test_the_command_keeps_the_cells_as_they_were_written(place: Path, tmp_path:
     ).assign(sbp=[130.0, None])
     expected = load(place / "apfl").predict("north", rows)
     np.testing.assert_allclose([float(line.split(";")[-1]) for line in lines[1:]], expected.probability, atol=1e-6)
+
+
+def test_a_file_without_rows_has_no_scores_and_a_row_with_too_many_cells_is_refused(
+    place: Path, tmp_path: Path
+) -> None:
+    header = ",".join(raw().columns)
+    for text, options in ((header, ["--client", "north"]), (header, [])):
+        (tmp_path / "rows.csv").write_text(text + "\n")
+        done = command.polyfed("predict", str(place / "apfl"), "rows.csv", *options, cwd=tmp_path)
+        assert done.stdout == f"{header},prediction,probability\n"
+    (tmp_path / "rows.csv").write_text(f"{header}\n{',' * header.count(',')},3\n")
+    done = command.polyfed("predict", str(place / "apfl"), "rows.csv", "--client", "north", cwd=tmp_path, check=2)
+    assert "rows.csv: a row has more cells than the first line has names" in done.stderr
+    (tmp_path / "rows.csv").write_text("age,sbp,ward,smoker,seen\n40,130,A,yes,01.02.2019\n")
+    done = command.polyfed("predict", str(place / "apfl"), "rows.csv", "--client", "north", cwd=tmp_path)
+    assert "warning: column 'seen': 1 of 1 cells cannot be read as a date; they count as missing" in done.stderr
 
 
 def test_without_a_client_each_row_is_scored_by_its_own(place: Path, tmp_path: Path) -> None:

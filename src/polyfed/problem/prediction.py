@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -76,7 +77,11 @@ class Predictor:
                 raise PolyfedError("the model's features have no names, so that it reads arrays, not tables")
             if site is not None:
                 self.preparation.check_columns(rows, site)
-            return self.preparation.apply(rows)
+            unread: list[str] = []
+            x = self.preparation.apply(rows, unread)
+            for sentence in unread:
+                warnings.warn(sentence, UserWarning, stacklevel=3)
+            return x
         if self.preparation is not None and not self.preparation.is_plain:
             raise PolyfedError("the model reads tables, by the names of their columns; give a DataFrame")
         x = np.asarray(rows)
@@ -89,12 +94,13 @@ class Predictor:
         with precision(self.dtype):
             apply, real = jax.jit(self.model.apply), jnp.result_type(float)
             done = []
-            for first in range(0, max(len(x), 1), BLOCK):
-                block = x[first : first + BLOCK]
+            some = x if len(x) else np.zeros((1, *x.shape[1:]), x.dtype)  # a model need not take no rows at all
+            for first in range(0, len(some), BLOCK):
+                block = some[first : first + BLOCK]
                 if block.dtype == np.uint8:
                     block = block.astype(real) / 255
                 done.append(np.asarray(apply(params, block.astype(real) if block.dtype.kind == "f" else block)))
-        return np.concatenate(done).astype(np.float64)
+        return np.concatenate(done).astype(np.float64)[: len(x)]
 
     @cached_property
     def column_names(self) -> list[str]:

@@ -56,7 +56,7 @@ def predict_file(run: Path, rows: Path, client: str | None, *, shared: bool = Fa
         raise PolyfedError(str(error) if str(error).startswith(str(run)) else f"{rows}: {error}") from None
     if dialect is None:
         return Scored(scored, Dialect())
-    options: Any = {"sep": dialect.separator, "encoding": dialect.encoding}
+    options: Any = {"sep": dialect.separator, "encoding": dialect.encoding, "index_col": False}
     written = pd.read_csv(rows, dtype="str", keep_default_na=False, **options)
     for name in scored.columns[len(written.columns) :]:
         written[name] = scored[name].to_numpy()

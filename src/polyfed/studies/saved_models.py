@@ -189,7 +189,7 @@ class SavedModels:
         of = np.asarray(list(owners), dtype=object)
         parts = [self.predict(name, rows.iloc[np.flatnonzero(of == name)]) for name in dict.fromkeys(of.tolist())]
         places = [np.flatnonzero(of == name) for name in dict.fromkeys(of.tolist())]
-        whole = pd.concat(parts) if parts else self.predictor.predict(self.global_params, rows)
+        whole = pd.concat(parts) if parts else self.predict(self.clients[0], rows)
         return whole.iloc[np.argsort(np.concatenate(places))] if places else whole
 
     @cached_property
