@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from polyfed.core.schedules import Decay, Inverse, InverseStep
     from polyfed.data.federation import Federation
     from polyfed.data.population import Population
+    from polyfed.engine.callbacks import Callback
     from polyfed.engine.local_models import local_models
     from polyfed.engine.measure import FineTune
     from polyfed.engine.participation import Bernoulli
@@ -40,6 +41,7 @@ __all__ = [
     "Aggregate",
     "Attack",
     "Bernoulli",
+    "Callback",
     "Decay",
     "Federation",
     "FineTune",
@@ -73,6 +75,7 @@ _HOMES = {
     "Aggregate": "engine.robust.settings",
     "Attack": "engine.robust.attack",
     "Bernoulli": "engine.participation",
+    "Callback": "engine.callbacks",
     "Decay": "core.schedules",
     "Federation": "data.federation",
     "FineTune": "engine.measure",

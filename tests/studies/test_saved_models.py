@@ -18,6 +18,7 @@ from polyfed.studies.experiment import Options, run
 from polyfed.studies.saved_models import load
 from tests.cli import command
 from tests.data.tables.test_preparation import raw
+from tests.export.test_onnx import run as run_onnx
 
 Row = dict[str, Any]
 
@@ -89,7 +90,12 @@ def test_clients_deploy_models_of_their_own_where_the_method_says_so(place: Path
 def test_unseen_categories_and_missing_values_are_scored(place: Path) -> None:
     models = load(place / "apfl")
     odd = pd.DataFrame({"age": [np.nan], "sbp": ["high"], "ward": ["unheard of"], "smoker": [None], "seen": ["soon"]})
-    scored = models.predict("north", odd)
+    with pytest.warns(UserWarning) as told:
+        scored = models.predict("north", odd)
+    assert [str(warning.message) for warning in told] == [
+        "column 'sbp': 1 of 1 cells cannot be read as a number; they count as missing",
+        "column 'seen': 1 of 1 cells cannot be read as a date; they count as missing",
+    ]
     assert 0 < scored.probability[0] < 1
     preparation = models.preparation
     assert preparation is not None
@@ -171,6 +177,22 @@ def test_the_command_keeps_the_cells_as_they_were_written(place: Path, tmp_path:
     np.testing.assert_allclose([float(line.split(";")[-1]) for line in lines[1:]], expected.probability, atol=1e-6)
 
 
+def test_a_file_without_rows_has_no_scores_and_a_row_with_too_many_cells_is_refused(
+    place: Path, tmp_path: Path
+) -> None:
+    header = ",".join(raw().columns)
+    for text, options in ((header, ["--client", "north"]), (header, [])):
+        (tmp_path / "rows.csv").write_text(text + "\n")
+        done = command.polyfed("predict", str(place / "apfl"), "rows.csv", *options, cwd=tmp_path)
+        assert done.stdout == f"{header},prediction,probability\n"
+    (tmp_path / "rows.csv").write_text(f"{header}\n{',' * header.count(',')},3\n")
+    done = command.polyfed("predict", str(place / "apfl"), "rows.csv", "--client", "north", cwd=tmp_path, check=2)
+    assert "rows.csv: a row has more cells than the first line has names" in done.stderr
+    (tmp_path / "rows.csv").write_text("age,sbp,ward,smoker,seen\n40,130,A,yes,01.02.2019\n")
+    done = command.polyfed("predict", str(place / "apfl"), "rows.csv", "--client", "north", cwd=tmp_path)
+    assert "warning: column 'seen': 1 of 1 cells cannot be read as a date; they count as missing" in done.stderr
+
+
 def test_without_a_client_each_row_is_scored_by_its_own(place: Path, tmp_path: Path) -> None:
     df = raw()[:9].drop(columns="died")
     df.to_parquet(tmp_path / "rows.parquet")
@@ -241,3 +263,24 @@ def test_the_logistic_loss_predicts_the_labels_of_the_data(labels: list, names: 
     assert scored.prediction.tolist() == names
     weight = float(np.asarray(result.personal("client-000")["w"]).ravel()[0])
     np.testing.assert_allclose(scored.probability, 1 / (1 + np.exp(-weight * np.array([-0.5, 0.5]))), atol=1e-6)
+
+
+def test_an_exported_file_says_what_predict_says(place: Path, tmp_path: Path) -> None:
+    rows = raw().drop(columns="died")
+    done = command.polyfed("export", str(place / "apfl"), "--client", "north", "north.onnx", cwd=tmp_path)
+    assert "written: north.onnx" in done.stderr
+    command.polyfed("export", str(place / "apfl"), "shared.onnx", "--global", cwd=tmp_path)
+    models, direct = load(place / "apfl"), simulated(place, "apfl")
+    for name, client in (("north", "north"), ("shared", None)):
+        expected = models.predict(client, rows).probability
+        np.testing.assert_allclose(run_onnx(tmp_path / f"{name}.onnx", rows)["probability"], expected, atol=1e-6)
+        direct.export(tmp_path / "direct.onnx", client)
+        np.testing.assert_allclose(run_onnx(tmp_path / "direct.onnx", rows)["probability"], expected, atol=1e-6)
+    command.polyfed("export", str(place / "fedavg"), "--client", "west", "west.jax", cwd=tmp_path)
+    assert json.loads((tmp_path / "west.jax.json").read_text())["client"] == "west"
+    nobody = command.polyfed("export", str(place / "apfl"), "x.onnx", cwd=tmp_path, check=2)
+    assert "which model? --client names one of north, south, west, or --global" in nobody.stderr
+    wrong = command.polyfed("export", str(place / "apfl"), "x.onnx", "--client", "nort", cwd=tmp_path, check=2)
+    assert "there is no client 'nort'; did you mean 'north'?" in wrong.stderr
+    both = command.polyfed("export", str(place / "apfl"), "x.onnx", "--client", "a", "--global", cwd=tmp_path, check=2)
+    assert "--global and --client" in both.stderr

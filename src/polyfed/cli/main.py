@@ -21,6 +21,7 @@ from polyfed.cli.compare import compare
 from polyfed.cli.data import data_app
 from polyfed.cli.demo import demo
 from polyfed.cli.deploy import deploy_app
+from polyfed.cli.export import export
 from polyfed.cli.groups import Commands
 from polyfed.cli.options import err, out
 from polyfed.cli.personalize import personalize
@@ -41,7 +42,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (demo, advise, run, compare, tune, personalize, predict, report, algorithms, plan, reproduce):
+for command in (demo, advise, run, compare, tune, personalize, predict, export, report, algorithms, plan, reproduce):
     app.command()(command)
 app.add_typer(data_app, name="data")
 app.add_typer(bench_app, name="bench")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike
 
+from polyfed.core import html
 from polyfed.core.aligned import take
 from polyfed.core.errors import PolyfedError, suggestion
 from polyfed.data.arrays import ClientRows, from_arrays
@@ -77,6 +78,14 @@ class Federation:
     def __repr__(self) -> str:
         rows = ", ".join(f"{part}={len(self.split(part).x)}" for part in PARTS)
         return f"Federation({len(self)} clients, {rows}, features={self.feature_shape}, classes={self.classes})"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: a row per client."""
+        rows = sum(len(self.split(part).x) for part in PARTS)
+        kind = "real numbers" if self.classes is None else f"{self.classes} classes"
+        title = f"Federation: {len(self):,} clients, {rows:,} rows, features {self.feature_shape}, {kind}"
+        sizes = [self.split(part).sizes.tolist() for part in PARTS]
+        return html.page(title, html.table(("client", *PARTS), list(zip(self.clients, *sizes, strict=True))))
 
     @property
     def feature_shape(self) -> tuple[int, ...]:

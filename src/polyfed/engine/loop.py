@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +15,7 @@ import numpy as np
 
 from polyfed.algorithms.contract import Algorithm
 from polyfed.engine import hosts
+from polyfed.engine.callbacks import Callback, Callbacks
 from polyfed.engine.checkpoint import checkpoint as checkpoints
 from polyfed.engine.history import distance_of, history_rows
 from polyfed.engine.measure import FineTune
@@ -39,6 +40,7 @@ class PlannedRun:
     finetune: FineTune | None = None
     resume: Path | None = None
     checkpoint: Path | None = None
+    callbacks: Sequence[Callback] = ()
 
 
 @dataclass(eq=False)
@@ -55,6 +57,12 @@ class RunUnderWay:
     def __post_init__(self) -> None:
         self.distance = distance_of(self.simulation)
         self.excluded = self.simulation.excluded
+        self.callbacks = Callbacks(self.plan.callbacks)
+
+    @property
+    def heard(self) -> bool:
+        """Whether somebody is told how it goes."""
+        return bool(self.callbacks.callbacks)
 
     def keep(self) -> None:
         if self.plan.checkpoint is not None:
@@ -83,6 +91,9 @@ class Loop:
         together = Sweep([run.simulation for run in runs]) if len(runs) > 1 else None
         if interrupted():
             return
+        for run in runs:
+            run.callbacks.start(run.simulation)
+        one_by_one = any(run.callbacks.every_round for run in runs)
         if not runs[0].rows:
             runs[0].simulation.prepare() if together is None else together.prepare()
             self._evaluate(runs, together, runs)
@@ -91,7 +102,7 @@ class Loop:
         while going:
             simulation = going[0].simulation
             stop = _next_stop(simulation.round, self.rounds, self.eval_every, self.checkpoint_every)
-            stretch, asked = _agreed(_stretch(simulation, stop, len(runs)), interrupted())
+            stretch, asked = _agreed(1 if one_by_one else _stretch(simulation, stop, len(runs)), interrupted())
             if asked:
                 break
             before, empty = simulation.round, [run.simulation.empty_rounds for run in going]
@@ -135,7 +146,7 @@ class Loop:
     ) -> None:
         """A row of the history for each of those that are going."""
         if together is not None:
-            if self.progress is not None or any(run.distance or run.plan.checkpoint for run in going):
+            if self.progress is not None or any(run.distance or run.plan.checkpoint or run.heard for run in going):
                 together.settle([runs.index(run) for run in going])
             if measure:
                 for run, metrics in zip(runs, together.measure(), strict=True):
@@ -157,9 +168,11 @@ class Loop:
                 run.rows.append(row)
 
     def _tell(self, runs: list[RunUnderWay], evaluated: bool) -> None:
-        if self.progress is not None:
-            for run in runs:
-                self.progress(run.place, run.simulation, run.rows[-1] if evaluated else None)
+        for run in runs:
+            row = run.rows[-1] if evaluated else None
+            if self.progress is not None:
+                self.progress(run.place, run.simulation, row)
+            run.callbacks.progress(run.simulation, row)
 
 
 def _next_stop(round: int, rounds: int, *every: int | None) -> int:

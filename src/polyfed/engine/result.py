@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from polyfed.core import html
+from polyfed.core.above import from_above
+from polyfed.core.errors import PolyfedError
 from polyfed.engine.client_metrics import Metrics
 from polyfed.engine.judge import judge
 from polyfed.engine.measure import FineTune
 from polyfed.engine.simulation import Simulation
+from polyfed.export import export_model
 from polyfed.problem.metrics import Metric, metrics_of
 from polyfed.problem.prediction import Predictor
 
@@ -16,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import pandas as pd
+    from matplotlib.figure import Figure
     from numpy.typing import ArrayLike
 
     from polyfed.algorithms.contract import Algorithm, State
@@ -44,6 +50,41 @@ class Result:
         import pandas as pd
 
         return pd.DataFrame(self.rows)
+
+    def __repr__(self) -> str:
+        ended = "interrupted, " if self.interrupted else "diverged, " if self.diverged else ""
+        latest = f", objective {self.rows[-1]['objective']:.6g}" if self.rows else ""
+        rounds = self.simulation.round
+        return f"Result({self.algorithm.name}, {ended}{len(self.problem)} clients, {rounds} rounds{latest})"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the last rows of the history."""
+        last = self.rows[-1] if self.rows else {}
+        split = "test" if any(name.startswith("personal_test_") for name in last) else "train"
+        metric = self.problem.loss.metric_name
+        known = [f"{model}_{split}_{name}" for model in ("personal", "global") for name in ("loss", metric)]
+        names = [name for name in dict.fromkeys(("round", "objective", "bits_up", *known)) if name in last]
+        rows = [[row.get(name) for name in names] for row in self.rows[-5:]]
+        clients, rounds = len(self.problem), self.simulation.round
+        title = f"{self.algorithm.name}: {clients:,} clients, {rounds:,} rounds"
+        notes = [html.note(self.diverged)] if self.diverged else []
+        notes += [html.note("stopped by Ctrl-C")] if self.interrupted else []
+        return html.page(title, *notes, html.table(names, rows))
+
+    def plot(self, metric: str | None = None) -> Figure:
+        """The objective, and a metric of test rows (a part of its name; by default the loss's own), over the rounds."""
+        return from_above("report.pictures", "history_figure")(self, metric)
+
+    def report(self, path: str | Path = "report.html") -> Path:
+        """Write the report page of this run: `polyfed report` does so for runs of the command line."""
+        return from_above("report.of_result", "write_result_report")(self, path)
+
+    def save(self, folder: str | Path) -> Path:
+        """Write what `polyfed run` leaves: history, clients, summary and models, for `pf.load`, `predict` and `report`.
+
+        The folder must not have a run already.
+        """
+        return from_above("studies.kept_result", "save_result")(self, folder)
 
     @property
     def problem(self) -> Problem:
@@ -81,6 +122,17 @@ class Result:
         predictor = Predictor.of(self.problem, self.simulation.dtype)
         return predictor.predict(self.personal(client), rows, client)
 
+    def export(self, path: str | Path, client: str | None) -> list[Path]:
+        """A client's model (None: the global one) for other programs, as ONNX or in jax.export's form.
+
+        The end of the name, .onnx or .jax, says which; what was written is returned.
+        """
+        params = self.global_params if client is None else self.personal(client)
+        if params is None:
+            raise PolyfedError(f"{self.algorithm.name} has no global model")
+        facts = {"client": client, "method": self.algorithm.name, "data": self.problem.fingerprint}
+        return export_model(path, Predictor.of(self.problem, self.simulation.dtype), params, facts)
+
     def metrics(self, finetune: FineTune | None = None) -> Metrics:
         """The evaluated clients' metrics at the last round: {model: {split: {metric: one value per client}}}."""
         measured = self.simulation.measure()
@@ -99,8 +151,6 @@ class Result:
         And these `metrics`, by name or made by `pf.metrics.custom`: of each model and of the "constant" predictor.
         """
         import pandas as pd
-
-        from polyfed.core.errors import PolyfedError
 
         part = self.problem.federation.split(split)
         if not part.rows:

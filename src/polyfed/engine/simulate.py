@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,8 @@ from polyfed.core.lock import locked
 from polyfed.core.precision import Compute
 from polyfed.data.cautions import cautions, refuse_one_class
 from polyfed.engine import hosts
+from polyfed.engine.bar import bar
+from polyfed.engine.callbacks import Callback
 from polyfed.engine.checkpoint import checkpoint as checkpoints
 from polyfed.engine.identity import plain_value, run_identity
 from polyfed.engine.local_models import LocalModels, MakingProgress
@@ -61,7 +63,8 @@ def simulate(
     local_models: LocalModels = None,
     aggregate: Aggregate | str | None = None,
     attack: Attack | None = None,
-    progress: RoundProgress | None = None,
+    progress: RoundProgress | bool | None = None,
+    callbacks: Sequence[Callback] = (),
 ) -> Result:
     """Train `algorithm` on `problem` for some rounds, every client in this process, or spread over all of them.
 
@@ -84,6 +87,9 @@ def simulate(
     that mixes them in reads those that fit it there, and makes what is missing. It then starts where they started.
     `eval_clients`: evaluate so many clients only, the same sample for any seed (`Simulation.evaluated`), where
     all would take too long; every figure is then one of that sample. Training does not change.
+    `callbacks`: objects of `polyfed.Callback`, which are told of the start, of rounds, of evaluations and of the end.
+    `progress`: True shows a bar, False none; by default there is one in notebooks. Or a function, called after every
+    stretch of rounds.
     `devices`, `chunk`, `store`: no result changes by them beyond rounding.
     """
     check_run(problem, algorithm)  # before the problem is asked for its data
@@ -98,27 +104,33 @@ def simulate(
         finetune=finetune,
         resume=None if resume is None else Path(resume),
         checkpoint=None if checkpoint is None else Path(checkpoint),
+        callbacks=callbacks,
     )
-    [result] = simulate_all(
-        [run],
-        rounds=rounds,
-        participation=participation,
-        init=init,
-        eval_every=eval_every,
-        dtype=dtype,
-        compute=compute,
-        checkpoint_every=checkpoint_every,
-        devices=devices,
-        chunk=chunk,
-        store=store,
-        eval_clients=eval_clients,
-        adapt_on_test=adapt_on_test,
-        privacy=privacy,
-        local_models=local_models,
-        aggregate=aggregate,
-        attack=attack,
-        progress=None if progress is None else lambda _, simulation, row: progress(simulation, row),
-    )
+    if callable(progress):
+        shown: AbstractContextManager[RoundProgress | None] = nullcontext(progress)
+    else:
+        shown = bar(f"{algorithm.name}, {len(problem):,} clients", rounds, progress)
+    with shown as tell:
+        [result] = simulate_all(
+            [run],
+            rounds=rounds,
+            participation=participation,
+            init=init,
+            eval_every=eval_every,
+            dtype=dtype,
+            compute=compute,
+            checkpoint_every=checkpoint_every,
+            devices=devices,
+            chunk=chunk,
+            store=store,
+            eval_clients=eval_clients,
+            adapt_on_test=adapt_on_test,
+            privacy=privacy,
+            local_models=local_models,
+            aggregate=aggregate,
+            attack=attack,
+            progress=None if tell is None else lambda _, simulation, row: tell(simulation, row),
+        )
     return result
 
 
@@ -220,6 +232,7 @@ def simulate_all(
                         warnings.warn(run.diverged, RuntimeWarning, stacklevel=3)
                     stopped = run.simulation.round < rounds and not run.diverged
                     results[run.place] = Result(run.simulation, run.rows, run.diverged, stopped)
+                    run.callbacks.end(results[run.place])
                     if finished is not None and not stopped:
                         finished(run.place, results[run.place])
                     if keep_states and run.rows:

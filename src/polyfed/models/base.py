@@ -29,6 +29,8 @@ class Model:
     """`train_apply(params, x, key)`, in place of `apply` in the steps of training: for dropout and the like."""
     tokens: int | None = None
     """For a model of token ids: how many ids there are. It reads whole numbers below that."""
+    family: Architecture | None = None
+    """What built it; None for a user's own."""
 
 
 @runtime_checkable

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import warnings
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -14,7 +15,7 @@ from numpy.typing import ArrayLike
 from polyfed.core.errors import PolyfedError
 from polyfed.data import Federation
 from polyfed.data.tables.preparation import Preparation
-from polyfed.models import Params
+from polyfed.models import Model, Params
 from polyfed.problem.metrics.canonical import sigmoid, softmax
 from polyfed.problem.problem import DType, Problem, precision
 
@@ -32,7 +33,7 @@ BLOCK = 65_536
 class Predictor:
     """All that it takes to score rows, but for the parameters."""
 
-    apply: Callable[[Params, jax.Array], jax.Array]
+    model: Model
     loss: str
     labels: tuple[Label, ...] | None
     """of the classes, in their order; None for real numbers"""
@@ -40,13 +41,16 @@ class Predictor:
     """the shape of an example"""
     preparation: Preparation | None
     dtype: DType
+    kind: str = "float64"
+    """the type of the numbers of its training examples, where these were arrays: bytes are shares of 255"""
 
     @classmethod
     def of(cls, problem: Problem, dtype: DType) -> Predictor:
         """That of a problem's model."""
         data = problem.federation
         preparation = data.preparation if isinstance(data, Federation) else None
-        return cls(problem.model.apply, problem.loss.name, labels_of(problem), data.feature_shape, preparation, dtype)
+        labels, kind = labels_of(problem), data.like.x.dtype.name
+        return cls(problem.model, problem.loss.name, labels, data.feature_shape, preparation, dtype, kind)
 
     def predict(self, params: Params, rows: DataFrame | ArrayLike, site: str | None = None) -> DataFrame:
         """The rows' own columns, then `prediction` and, for two classes, the `probability` of the second.
@@ -73,7 +77,11 @@ class Predictor:
                 raise PolyfedError("the model's features have no names, so that it reads arrays, not tables")
             if site is not None:
                 self.preparation.check_columns(rows, site)
-            return self.preparation.apply(rows)
+            unread: list[str] = []
+            x = self.preparation.apply(rows, unread)
+            for sentence in unread:
+                warnings.warn(sentence, UserWarning, stacklevel=3)
+            return x
         if self.preparation is not None and not self.preparation.is_plain:
             raise PolyfedError("the model reads tables, by the names of their columns; give a DataFrame")
         x = np.asarray(rows)
@@ -84,28 +92,40 @@ class Predictor:
     def outputs(self, params: Params, x: np.ndarray) -> np.ndarray:
         """The model's outputs, in float64."""
         with precision(self.dtype):
-            apply, real = jax.jit(self.apply), jnp.result_type(float)
+            apply, real = jax.jit(self.model.apply), jnp.result_type(float)
             done = []
-            for first in range(0, max(len(x), 1), BLOCK):
-                block = x[first : first + BLOCK]
+            some = x if len(x) else np.zeros((1, *x.shape[1:]), x.dtype)  # a model need not take no rows at all
+            for first in range(0, len(some), BLOCK):
+                block = some[first : first + BLOCK]
                 if block.dtype == np.uint8:
                     block = block.astype(real) / 255
                 done.append(np.asarray(apply(params, block.astype(real) if block.dtype.kind == "f" else block)))
-        return np.concatenate(done).astype(np.float64)
+        return np.concatenate(done).astype(np.float64)[: len(x)]
+
+    @cached_property
+    def column_names(self) -> list[str]:
+        """The new columns."""
+        if self.labels is None:
+            params = jax.eval_shape(self.model.init, jax.random.key(0))
+            shape = jax.eval_shape(self.model.apply, params, jax.ShapeDtypeStruct((1, *self.features), float)).shape
+            return ["prediction"] if len(shape) == 1 else [f"prediction_{i}" for i in range(shape[1])]
+        if len(self.labels) == 2:
+            return ["prediction", "probability"]
+        return ["prediction", *(f"probability_{label}" for label in self.labels)]
 
     def columns(self, outputs: np.ndarray) -> dict[str, Any]:
         """The new columns that follow from a model's outputs."""
         if self.labels is None:
-            if outputs.ndim == 1:
-                return {"prediction": outputs}
-            return {f"prediction_{i}": outputs[:, i] for i in range(outputs.shape[1])}
+            values = [outputs] if outputs.ndim == 1 else list(outputs.T)
+            return dict(zip(self.column_names, values, strict=True))
         names = np.array(self.labels, dtype=object)
         if len(names) == 2:
             chance = sigmoid(outputs if self.loss == "logistic" else outputs[:, 1] - outputs[:, 0])
-            return {"prediction": _plain(names[(chance > 0.5).astype(int)]), "probability": chance}
-        chances = softmax(outputs)
-        predicted = _plain(names[chances.argmax(axis=1)])
-        return {"prediction": predicted} | {f"probability_{name}": chances[:, i] for i, name in enumerate(names)}
+            values = [_plain(names[(chance > 0.5).astype(int)]), chance]
+        else:
+            chances = softmax(outputs)
+            values = [_plain(names[chances.argmax(axis=1)]), *chances.T]
+        return dict(zip(self.column_names, values, strict=True))
 
 
 def labels_of(problem: Problem) -> tuple[Label, ...] | None:

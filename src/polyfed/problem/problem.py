@@ -97,7 +97,8 @@ class Problem:
                 raise PolyfedError(what_was_found(model))
             if self._positions and isinstance(model, SequenceArchitecture):
                 model = model.every_position()
-            self.model = model.build(federation.feature_shape, self.loss.outputs(federation))
+            built = model.build(federation.feature_shape, self.loss.outputs(federation))
+            self.model = dataclasses.replace(built, family=model)
         self._check_tokens()
         self._check_output()
         self.balanced = isinstance(class_weight, str)

@@ -92,7 +92,7 @@ class _Federated(BaseEstimator):
             rows = validate_data(self, X, reset=False, dtype=np.float64, ensure_all_finite="allow-nan")
         else:
             validate_data(self, X, reset=False, skip_check_array=True)
-        predictor = Predictor(self._built().apply, loss, None, self._features, self.preparation_, DTYPE)
+        predictor = Predictor(self._built(), loss, None, self._features, self.preparation_, DTYPE)
         x = predictor.rows(self._table(rows), None)
         if groups is None:
             return predictor.outputs(self._shared(), x)

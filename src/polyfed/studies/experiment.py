@@ -172,19 +172,19 @@ def _run_draws(
     gains = measure_scores(config, method, outcomes)
     records: dict[Draw, RunRecord] = {}
     if first:
-        doubts = {outcome.draw: _doubts(outcome) for outcome in outcomes}
+        doubts = {outcome.draw: doubts_of(outcome) for outcome in outcomes}
         for doubt in next(filter(None, doubts.values()), []):
             count = sum(map(bool, doubts.values()))
             options.say(f"caution: {doubt}{f' ({count} of {len(draws)} runs)' if len(draws) > 1 else ''}")
         said = config.problem.cautions
         for draw, outcome, writer in zip(draws, outcomes, writers, strict=True):
             writer.shares.finish()
-            _write_outcome(places[draw], config, method, outcome, gains, order, said, doubts[draw])
+            write_outcome(places[draw], config, method, outcome, gains, order, said, doubts[draw])
             records[draw] = read_run(places[draw])
     return records
 
 
-def _doubts(outcome: RunOutcome) -> list[Caution]:
+def doubts_of(outcome: RunOutcome) -> list[Caution]:
     """What a finished run makes one doubt."""
     method, clients = outcome.result.algorithm, outcome.simulation.evaluated
     return after_run_cautions(outcome.problem, method, outcome.metrics, clients)
@@ -300,7 +300,7 @@ def _deployed(row: dict[str, Any], method: Method) -> dict[str, Any]:
     return row | tuned
 
 
-def _write_outcome(
+def write_outcome(
     folder: Path,
     config: Config,
     method: Method,

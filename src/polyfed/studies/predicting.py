@@ -41,10 +41,8 @@ def predict_file(run: Path, rows: Path, client: str | None, *, shared: bool = Fa
     """Score a file's rows: by a client's model, by the global one, or each row by that of its own client."""
     import pandas as pd
 
-    run = at_site(run)
-    models = load(run)
-    if client is None and not shared and "site_model" in models.about:
-        client = models.clients[0]
+    models, client = models_of(run, client, shared=shared)
+    run = models.path
     kind = "parquet" if rows.suffix == ".parquet" else "csv"
     if not rows.is_file():
         raise PolyfedError(f"{rows}: no such file")
@@ -58,11 +56,19 @@ def predict_file(run: Path, rows: Path, client: str | None, *, shared: bool = Fa
         raise PolyfedError(str(error) if str(error).startswith(str(run)) else f"{rows}: {error}") from None
     if dialect is None:
         return Scored(scored, Dialect())
-    options: Any = {"sep": dialect.separator, "encoding": dialect.encoding}
+    options: Any = {"sep": dialect.separator, "encoding": dialect.encoding, "index_col": False}
     written = pd.read_csv(rows, dtype="str", keep_default_na=False, **options)
     for name in scored.columns[len(written.columns) :]:
         written[name] = scored[name].to_numpy()
     return Scored(written, dialect)
+
+
+def models_of(run: Path, client: str | None, *, shared: bool) -> tuple[SavedModels, str | None]:
+    """The models of a run or a site, and whose is meant: at a site, its own where nobody is named."""
+    models = load(at_site(run))
+    if client is None and not shared and "site_model" in models.about:
+        client = models.clients[0]
+    return models, client
 
 
 def at_site(folder: Path) -> Path:

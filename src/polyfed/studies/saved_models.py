@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +26,7 @@ from polyfed.engine.checkpoint.tensors import load_row, load_tree, save_rows, sa
 from polyfed.engine.finetuned import finetuned_blocks
 from polyfed.engine.measure import FineTune
 from polyfed.engine.simulation import Simulation
+from polyfed.export import export_model
 from polyfed.models import MODELS, Model, Params
 from polyfed.problem.prediction import LINKS, Label, Predictor, labels_of
 from polyfed.problem.problem import DType, Problem, precision
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 FOLDER = "models"
+OWN = "own"
+"""What stands in the place of a model's name where no name makes it."""
 ABOUT, GLOBAL, PERSONAL = "model.json", "global.safetensors", "personal.safetensors"
 
 
@@ -106,6 +109,7 @@ def saved_about(
         "data": {
             "features": problem.federation.feature_shape,
             "outputs": problem.loss.outputs(problem.federation),
+            "type": problem.federation.like.x.dtype.name,
             "digest": problem.fingerprint,
         },
         "columns": columns,
@@ -172,6 +176,12 @@ class SavedModels:
         params = self.global_params if client is None else self.personal(client)
         return self.predictor.predict(params, rows, client)
 
+    def export(self, path: str | Path, client: str | None) -> list[Path]:
+        """A client's model (None: the global one) for other programs: see `export_model`."""
+        params = self.global_params if client is None else self.personal(client)
+        facts = {"client": client, "method": self.about["method"]["label"], "data": self.about["data"]["digest"]}
+        return export_model(path, self.predictor, params, facts)
+
     def predict_each(self, owners: Iterable[str], rows: DataFrame) -> DataFrame:
         """Every row by the model of its own client."""
         import pandas as pd
@@ -179,7 +189,7 @@ class SavedModels:
         of = np.asarray(list(owners), dtype=object)
         parts = [self.predict(name, rows.iloc[np.flatnonzero(of == name)]) for name in dict.fromkeys(of.tolist())]
         places = [np.flatnonzero(of == name) for name in dict.fromkeys(of.tolist())]
-        whole = pd.concat(parts) if parts else self.predictor.predict(self.global_params, rows)
+        whole = pd.concat(parts) if parts else self.predict(self.clients[0], rows)
         return whole.iloc[np.argsort(np.concatenate(places))] if places else whole
 
     @cached_property
@@ -257,13 +267,18 @@ def _predictor(about: JsonObject) -> Predictor:
     if about["link"] is None or (labels is None and about["link"] != "identity"):
         raise PolyfedError("rows with several labels at once are not predicted")
     features = tuple(about["data"]["features"])
-    return Predictor(_model(about).apply, about["loss"], labels, features, preparation, about["dtype"])
+    kind = about["data"].get("type", "float64")
+    return Predictor(_model(about), about["loss"], labels, features, preparation, about["dtype"], kind)
 
 
 def _model(about: JsonObject) -> Model:
     options = {key: value for key, value in about["problem"].items() if key not in ("loss", "l2", "class_weight")}
-    architecture = MODELS[options.pop("model")](**options)
-    return architecture.build(tuple(about["data"]["features"]), about["data"]["outputs"])
+    name = options.pop("model")
+    if name == OWN:
+        raise PolyfedError("a model of one's own, whose code a folder does not hold; export it as a .jax file instead")
+    architecture = MODELS[name](**options)
+    built = architecture.build(tuple(about["data"]["features"]), about["data"]["outputs"])
+    return replace(built, family=architecture)
 
 
 def _digest(file: Path) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -153,10 +154,16 @@ def read_with_dialect(
 def _read_csv(path: Path, dialect: Dialect, text_columns: Sequence[str]) -> DataFrame:
     import pandas as pd
 
-    return pd.read_csv(
-        path,
-        sep=dialect.separator,
-        encoding=dialect.encoding,
-        decimal=dialect.decimal,
-        dtype=dict.fromkeys((*text_columns, *dialect.codes), "str"),
-    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", pd.errors.ParserWarning)
+        try:
+            return pd.read_csv(
+                path,
+                sep=dialect.separator,
+                encoding=dialect.encoding,
+                decimal=dialect.decimal,
+                dtype=dict.fromkeys((*text_columns, *dialect.codes), "str"),
+                index_col=False,
+            )
+        except pd.errors.ParserWarning:
+            raise PolyfedError(f"{path}: a row has more cells than the first line has names") from None

@@ -55,8 +55,11 @@ class Preparation:
         gone = ", ".join(f"{column.name} ({column.why})" for column in self.left_out)
         return ([f"columns left out: {gone}"] if gone else []) + list(self.notes)
 
-    def apply(self, rows: DataFrame) -> np.ndarray:
-        """(rows, features) in float64; columns in any order, and others may be there. A lacking column is missing."""
+    def apply(self, rows: DataFrame, unread: list[str] | None = None) -> np.ndarray:
+        """(rows, features) in float64; columns in any order, and others may be there. A lacking column is missing.
+
+        `unread` takes a sentence for each column with cells that are there and cannot be read.
+        """
         import pandas as pd
 
         blocks, table = [np.zeros((len(rows), 0))], cast(Any, rows)  # the stubs let rows[name] be a DataFrame
@@ -66,7 +69,15 @@ class Preparation:
                 if isinstance(column, Number) and column.complete:
                     raise PolyfedError(f"there is no column {column.name!r}")
                 cells = pd.Series([np.nan] * len(rows), name=column.name)
-            blocks.append(_placed(column, column.read(Cells(cells, column.missing))))
+            read = Cells(cells, column.missing)
+            values = column.read(read)
+            blocks.append(_placed(column, values))
+            lost = 0 if unread is None else int((read.present & np.isnan(values).all(axis=1)).sum())
+            if unread is not None and lost:
+                some = f"{lost:,} of {len(rows):,} cells"
+                unread.append(
+                    f"column {column.name!r}: {some} cannot be read as a {column.kind}; they count as missing"
+                )
         return np.column_stack(blocks)
 
     def check_columns(self, rows: DataFrame, site: str) -> None:

@@ -101,9 +101,7 @@ def standing(work: LocalWork, models: dict[str, Tree]) -> Outcome | None:
     if not len(rows.y) or terms.problem["loss"] == "tags":
         return None
     metric = default_metric(problem)
-    predictor = Predictor(
-        problem.model.apply, problem.loss.name, None, problem.federation.feature_shape, None, terms.dtype
-    )
+    predictor = Predictor(problem.model, problem.loss.name, None, problem.federation.feature_shape, None, terms.dtype)
     scores: dict[str, np.ndarray] = {}
     labels = np.zeros(0)
     for name, params in models.items():

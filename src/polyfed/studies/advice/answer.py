@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from polyfed.core import html
 from polyfed.problem.metrics import Metric
 from polyfed.studies.advice.choices import Deployed
 from polyfed.studies.advice.contenders import ALONE, Candidate
@@ -82,6 +83,15 @@ class Advice:
         doubt = f"; for {unsure} the rows cannot tell" if unsure else ""
         alone = f"; {own} should deploy {'its' if own == 1 else 'their'} own model" if 0 < own < total else ""
         return f"{start} helps {counts['gains']} of {total} for certain and harms {counts['loses']}{doubt}{alone}"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the answer, and a row per site."""
+        rows = [
+            [site.client, site.rows, site.deploy, site.verdict_among_all, site.gain, site.gain_low, site.gain_high]
+            for site in self.sites
+        ]
+        columns = ("client", "rows", "deploy", "verdict", f"gain, {self.metric.label}", "low", "high")
+        return html.page(self.sentence, *map(html.note, self.warnings), html.table(columns, rows))
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""

@@ -81,6 +81,6 @@ def _run_columns(run: Path) -> JsonObject:
     if not config.is_file() or not (run / FOLDER).is_dir():
         return {}
     section = tomllib.loads(config.read_text()).get("data", {})
-    if section.get("source") not in ("csv", "parquet", "folder"):
+    if section.get("source") not in ("csv", "parquet", "folder", "dataframe"):
         return {}
     return {key: section[key] for key in SHARED if key in section}
