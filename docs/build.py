@@ -28,6 +28,7 @@ from polyfed.data import sources
 from polyfed.engine.privacy.mechanism import Privacy
 from polyfed.engine.robust.attack import Attack
 from polyfed.engine.robust.settings import Aggregate
+from polyfed.studies import leaderboard
 from polyfed.studies.config import RunSettings, make_config
 from polyfed.studies.search_space import TuneSettings
 
@@ -104,8 +105,8 @@ def rewrite(page: Path, check: bool) -> Iterator[str]:
 
 
 def generated(name: str, up: str) -> str:
-    """The part called `run`, `privacy`, `aggregate`, `attack`, `tune`, `algorithms`, `reproductions`, `compute.NAME`,
-    `scale.NAME`, `coverage.NAME` or `algorithm.NAME`.
+    """The part called `run`, `privacy`, `aggregate`, `attack`, `tune`, `algorithms`, `reproductions`, `leaderboard`,
+    `compute.NAME`, `scale.NAME`, `coverage.NAME` or `algorithm.NAME`.
     """
     if name.startswith("compute."):
         return compute(ROOT / "benchmarks" / "results" / f"{name.replace('.', '-')}.json")
@@ -113,6 +114,8 @@ def generated(name: str, up: str) -> str:
         return scale(json.loads((DOCS / "scale.json").read_text()), name.removeprefix("scale."))
     if name.startswith("coverage."):
         return coverage(json.loads((DOCS / "coverage.json").read_text()), name.removeprefix("coverage."))
+    if name == "leaderboard":
+        return leaderboard.page(leaderboard.Board.read(DOCS / "leaderboard.csv"))
     if name == "reproductions":
         return reproductions()
     if name == "run":

@@ -14,7 +14,7 @@ def test_a_plan_needs_no_algorithm(tmp_path: Path) -> None:
     shown = polyfed("plan", "plan.toml", "--alpha", "0.3", "--target", "1e-5", cwd=tmp_path).stdout
     assert "condition number" in shown
     assert "Scafflix" in shown
-    assert "by the bounds: " in shown
+    assert "by exact quadratics, since the bounds say nothing here: " in shown
     plan = json.loads(polyfed("plan", "plan.toml", "--json", cwd=tmp_path).stdout)
     assert plan["constants"]["clients"] == 4
     refused = polyfed("plan", "plan.toml", "--alpha", "1.3", cwd=tmp_path, check=2)

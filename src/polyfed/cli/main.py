@@ -23,6 +23,7 @@ from polyfed.cli.demo import demo
 from polyfed.cli.deploy import deploy_app
 from polyfed.cli.export import export
 from polyfed.cli.groups import Commands
+from polyfed.cli.leaderboard import leaderboard_app
 from polyfed.cli.options import err, out
 from polyfed.cli.personalize import personalize
 from polyfed.cli.plan import plan
@@ -47,6 +48,7 @@ for command in (demo, advise, run, compare, tune, personalize, predict, export, 
 app.add_typer(data_app, name="data")
 app.add_typer(bench_app, name="bench")
 app.add_typer(deploy_app, name="deploy")
+app.add_typer(leaderboard_app, name="leaderboard")
 
 
 def _print_version(wanted: bool) -> None:

@@ -103,7 +103,13 @@ def _show_regime(regime: Regime) -> None:
             cells.append("inside" if way.end is None else f"the {way.end} tried")
         table.add_row(*cells)
     out.print(table)
-    sentence = f"by the bounds: {regime.predicted} ({WORDS[regime.predicted]})"
+    best = regime.quadratics[regime.predicted]
+    found = ", ".join(f"{name} {best[name]:.3g}" for name in ("alpha", "beta", "stepsize"))
+    what = "the bounds" if regime.by == "bounds" else "exact quadratics, since the bounds say nothing here"
+    sentence = f"by {what}: {regime.predicted} ({WORDS[regime.predicted]})"
+    if regime.by == "quadratics":
+        distances = ", ".join(f"{name} {exact['distance']:.4g}" for name, exact in regime.quadratics.items())
+        out.print(f"distance on quadratics with these constants: {distances}; PLSGD's best there: {found}", "")
     if regime.measured is not None:
         same = ", too" if regime.measured == regime.predicted else ""
         sentence += f"; in short runs{same}: {regime.measured} ({WORDS[regime.measured]})"

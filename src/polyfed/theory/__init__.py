@@ -1,9 +1,11 @@
 """What the papers' theorems say: stepsizes, probabilities, rates, bounds and budgets, as functions of NumPy arrays.
 
 flix.py: the FLIX objective, one-shot averaging, the communication budget, gradient descent. compressed.py: DCGD and
-DIANA. flix_bounds.py: their convex bounds and corollaries. scafflix.py: Scaffnew, i-Scaffnew and Scafflix. apfl.py:
-the risk of a mixture and its best weight. fedbc.py: FedBC's multipliers and bounds. plsgd.py: bounds of PLSGD, the
-window of (16), consensus laws, Table 1. plsgd_quadratics.py: its exact error on noisy quadratics, and the regimes.
+DIANA. flix_bounds.py: their convex bounds and corollaries. flix_nonconvex.py: those without convexity. scafflix.py:
+Scaffnew, i-Scaffnew and Scafflix. apfl.py: the risk of a mixture and its best weight. apfl_rates.py: its convergence.
+fedbc.py: FedBC's multipliers and bounds. plsgd.py: bounds of PLSGD, the window of (16), consensus laws, Table 1.
+plsgd_convex.py: its convex bounds. plsgd_quadratics.py: its exact error on noisy quadratics, and the regimes.
+docs/bounds.md says what each of them bounds, and what runs reach.
 
 A quantity of the clients is one number for all, or one each.
 """
@@ -11,12 +13,23 @@ A quantity of the clients is one number for all, or one each.
 from polyfed.theory.apfl import (
     ApflRisk,
     apfl_bound,
+    apfl_gain_bound,
     apfl_mixing_weight,
     apfl_offset,
     apfl_schedule,
     gradient_diversity,
     label_divergence,
     optimality_gap,
+)
+from polyfed.theory.apfl_rates import (
+    ApflRate,
+    ApflRun,
+    apfl_free_rate,
+    apfl_global_bound,
+    apfl_local_steps,
+    apfl_nonconvex_global_rate,
+    apfl_nonconvex_rate,
+    apfl_personal_rate,
 )
 from polyfed.theory.compressed import (
     Regime,
@@ -53,10 +66,18 @@ from polyfed.theory.flix_bounds import (
     dcgd_convex_bound,
     dcgd_equal_bound,
     diana_convex_bound,
+    diana_equal_bound,
     local_distance_bound,
     start_distance_bound,
     stationary_limit,
     stationary_weights,
+)
+from polyfed.theory.flix_nonconvex import (
+    dcgd_nonconvex_bound,
+    deployed_variance,
+    diana_nonconvex_bound,
+    finetuned_model,
+    nonconvex_equal_bound,
 )
 from polyfed.theory.plsgd import (
     TABLE_1,
@@ -77,8 +98,6 @@ from polyfed.theory.plsgd import (
     minibatch_rate,
     plsgd_balanced_bound,
     plsgd_bound,
-    plsgd_convex_bound,
-    plsgd_convex_stepsize,
     plsgd_outer_limit,
     plsgd_rate,
     plsgd_stepsize_limit,
@@ -88,6 +107,14 @@ from polyfed.theory.plsgd import (
     plsgd_window_stepsize,
     pure_local_convex_rate,
     pure_local_rate,
+)
+from polyfed.theory.plsgd_convex import (
+    Cost,
+    cost_of_one_model,
+    local_sgd_consensus_bound,
+    plsgd_consensus_bound,
+    plsgd_convex_bound,
+    plsgd_convex_stepsize,
 )
 from polyfed.theory.plsgd_quadratics import Best, Clients, Phase, plsgd_exact_error, plsgd_phase
 from polyfed.theory.scafflix import (
@@ -101,15 +128,19 @@ from polyfed.theory.scafflix import (
     scafflix_probability,
     scafflix_rate,
     scafflix_rounds,
+    scafflix_start_bound,
     scafflix_stepsizes,
 )
 
 __all__ = [
     "TABLE_1",
+    "ApflRate",
     "ApflRisk",
+    "ApflRun",
     "Best",
     "Budget",
     "Clients",
+    "Cost",
     "ExpectedSmoothness",
     "FedbcRun",
     "Federated",
@@ -120,8 +151,15 @@ __all__ = [
     "Spread",
     "Window",
     "apfl_bound",
+    "apfl_free_rate",
+    "apfl_gain_bound",
+    "apfl_global_bound",
+    "apfl_local_steps",
     "apfl_mixing_weight",
+    "apfl_nonconvex_global_rate",
+    "apfl_nonconvex_rate",
     "apfl_offset",
+    "apfl_personal_rate",
     "apfl_schedule",
     "bietti_convex_rate",
     "budget_table",
@@ -134,21 +172,27 @@ __all__ = [
     "consensus_plsgd_mean",
     "convex_equal_bound",
     "convexity",
+    "cost_of_one_model",
     "dcgd_convex_bound",
     "dcgd_distance_bound",
     "dcgd_equal_bound",
     "dcgd_neighbourhood",
+    "dcgd_nonconvex_bound",
     "dcgd_stepsize",
+    "deployed_variance",
     "diana_beta",
     "diana_bound",
     "diana_convex_bound",
+    "diana_equal_bound",
     "diana_lyapunov",
+    "diana_nonconvex_bound",
     "diana_rate",
     "diana_rounds",
     "diana_stepsize",
     "expected_smoothness",
     "fedbc_bound",
     "fedbc_local_bound",
+    "finetuned_model",
     "gd_gap_bound",
     "gd_rate",
     "gd_rounds",
@@ -159,16 +203,19 @@ __all__ = [
     "label_divergence",
     "largest_alpha",
     "local_distance_bound",
+    "local_sgd_consensus_bound",
     "local_sgd_convex_rate",
     "local_sgd_rate",
     "minibatch_convex_rate",
     "minibatch_rate",
     "multiplier_interval",
+    "nonconvex_equal_bound",
     "one_shot_limit",
     "one_shot_weights",
     "optimality_gap",
     "plsgd_balanced_bound",
     "plsgd_bound",
+    "plsgd_consensus_bound",
     "plsgd_convex_bound",
     "plsgd_convex_stepsize",
     "plsgd_exact_error",
@@ -190,6 +237,7 @@ __all__ = [
     "scafflix_probability",
     "scafflix_rate",
     "scafflix_rounds",
+    "scafflix_start_bound",
     "scafflix_stepsizes",
     "smoothness",
     "spread",

@@ -84,6 +84,18 @@ def apfl_mixing_weight(risk: ApflRisk) -> Vector:
     return np.where(total > 0, shared / np.where(total > 0, total, 1.0), 0.5)
 
 
+def apfl_gain_bound(alpha: ArrayLike, risk: ApflRisk, lower: float) -> Vector:
+    """Corollary 3: a bound on the mixture's risk less that of the client's own trained model.
+
+    `apfl_bound` less local_risk + C_2 sqrt((d + log 1/delta)/m_i), where `lower` is C_2, the constant of the lower
+    bound on what training on m_i rows misses. Below 0 the mixture is better. The paper has 2 alpha^2 C_1 before the
+    square root where its own Theorem 1 gives 4 alpha^2 C_1.
+    """
+    counts, own = clients(rows=risk.rows, local_risk=risk.local_risk)
+    spread = risk.dimension + np.log(1 / number("confidence", risk.confidence))
+    return apfl_bound(alpha, risk) - own - number("constant", lower) * np.sqrt(spread / counts)
+
+
 def label_divergence(counts: ArrayLike) -> Vector:
     """The L1 distance of each client's label frequencies from the mean client's: `counts` has a row per client.
 

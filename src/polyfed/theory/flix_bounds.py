@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
+from polyfed.theory.compressed import diana_beta, diana_stepsize
 from polyfed.theory.inputs import INFINITE, Vector, clients, number
 
 
@@ -56,6 +57,28 @@ def dcgd_equal_bound(
     floor = 2 * gamma * omega * L_i.max() ** 3 * number("diameter", diameter) ** 2 / (least**2 * distance.size)
     falling = (1 - gamma * least) ** np.asarray(steps, np.float64)
     return falling * start_distance_bound(L_i, mu, distance) + floor
+
+
+def diana_equal_bound(
+    steps: ArrayLike,
+    L: ArrayLike,
+    mu: ArrayLike,
+    omega: ArrayLike,
+    distance: ArrayLike,
+    beta: ArrayLike | None = None,
+) -> Vector:
+    """Corollary 2, (62): E|x^k - x*|^2 of DIANA for one alpha, at `diana_stepsize`, from memories at the gradients.
+
+    max(1 - gamma_0 mu, 1 - min beta_i/2)^k (1 + 4 gamma_0^2 mean(omega_i L_i^2)/(n min beta_i)) mean(L_i |x^0 -
+    x_i|^2)/mu, mu = mean mu_i and `distance` = |x^0 - x_i|^2: alpha does not enter. Times alpha^2 mean L_i / 2 it
+    bounds E f - min f (63).
+    """
+    L_i, mu, omega, squares = clients(L=L, mu=mu, omega=omega, start=distance)
+    least = float(np.min(diana_beta(omega) if beta is None else clients(beta=beta)[0]))
+    gamma = diana_stepsize(L_i, 1.0, omega, beta)
+    rate = min(gamma * float(np.mean(mu)), least / 2)
+    start = 1 + 4 * gamma**2 * np.mean(omega * L_i**2) / (L_i.size * least)
+    return (1 - rate) ** np.asarray(steps, np.float64) * start * start_distance_bound(L_i, mu, squares)
 
 
 def dcgd_convex_bound(

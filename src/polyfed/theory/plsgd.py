@@ -134,22 +134,6 @@ def plsgd_window_floor(clients: int, radius: float = 1.0) -> float:
     return float(np.exp(-1 / (4 * clients)) * number("radius", radius) ** 2)
 
 
-def plsgd_convex_stepsize(c: Federated) -> Vector:
-    """min(1/(4L), sqrt(5) B / (sigma sqrt(T))), T = K R: the inner stepsize of (18)."""
-    with np.errstate(divide="ignore"):
-        return np.minimum(1 / (4 * c.L), np.sqrt(5) * c.radius / (np.float64(c.noise) * np.sqrt(c.local_steps * c.R)))
-
-
-def plsgd_convex_bound(c: Federated) -> Vector:
-    """(18) with the constants of its proof: the mean of F_m - F_m* of output III with alpha = beta = 1.
-
-    10 B^2/(eta T) + 2 eta sigma^2 at `plsgd_convex_stepsize`; the paper writes L B^2/T + sigma B/sqrt(T), up to
-    constants.
-    """
-    eta = plsgd_convex_stepsize(c)
-    return 10 * c.radius**2 / (eta * c.local_steps * c.R) + 2 * eta * c.noise**2
-
-
 def consensus_local_sgd(step: ArrayLike, stepsize: float, zeta: float = 1.0) -> Vector:
     """Local SGD on Proposition 1's two clients, after `step` local steps of any round: zeta^2 (1 - (1-eta)^k)^2."""
     return zeta**2 * (1 - (1 - stepsize) ** np.asarray(step, np.float64)) ** 2

@@ -72,6 +72,20 @@ def scafflix_lyapunov(
     return np.min(stepsizes) * np.mean(terms, axis=-1)
 
 
+def scafflix_start_bound(
+    distance: float, L: ArrayLike, alpha: ArrayLike, stepsizes: ArrayLike, probability: float
+) -> float:
+    """Psi^0 <= |x^0 - x*|^2 (gamma_min/n) sum_i alpha_i^2 (1/gamma_i + gamma_i L_i^2/p^2) (after Corollary 2).
+
+    From one x^0 and h_i = grad f_i(T_i(x^0)); `distance` is |x^0 - x*|^2. Those h_i do not have sum alpha_i h_i = 0,
+    which the method needs. Projected onto it so that sum gamma_i |change of h_i|^2 is least, they come no farther from
+    the solution's, which lie on it, and the bound holds.
+    """
+    L_i, alpha, stepsizes = clients(L=L, alpha=alpha, stepsize=stepsizes)
+    terms = alpha**2 * (1 / stepsizes + stepsizes * L_i**2 / number("probability", probability) ** 2)
+    return float(number("start", distance) * np.min(stepsizes) * np.mean(terms))
+
+
 def scafflix_noise(stepsizes: ArrayLike, mu: ArrayLike, probability: float, C: ArrayLike = 0.0) -> float:
     """gamma_min / zeta (1/n) sum_i gamma_i C_i: the level at which noisy gradients may stall (eq. 4)."""
     stepsizes, mu, C_i = clients(stepsize=stepsizes, mu=mu, C=C)

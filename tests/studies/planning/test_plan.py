@@ -158,10 +158,32 @@ def test_a_regime_is_the_least_bound_and_the_nearest_run(least_squares) -> None:
     runs = {name: way.measured or 0.0 for name, way in near.items()}
     assert near["local SGD"].ratio == pytest.approx(runs["local SGD"] / (near["local SGD"].bound or 0))
     assert 0 < runs["pure local training"] < 0.01 * runs["minibatch SGD"]
-    alike = regime(least_squares(0.0), local_steps=2, rounds=400, batch=1)
-    assert alike.measured is None
-    bounds = {way.method: way.bound for way in alike.ways if way.bound is not None}
-    assert alike.predicted == ("global" if min(bounds, key=bounds.__getitem__).endswith("SGD") else "local")
+    assert far.by == "quadratics"
+
+
+@pytest.mark.parametrize(("spread", "rounds"), [(0.0, 20), (0.4, 20), (30.0, 30)])
+def test_out_of_the_window_the_regime_is_that_of_quadratics(least_squares, spread: float, rounds: int) -> None:
+    """Constants by hand: the optima v_i, and the curvature on the way from zero to them."""
+    problem = least_squares(spread)
+    found = regime(problem, local_steps=5, rounds=rounds, batch=4)
+    own, pulls = [], []
+    for x, y in map(problem.federation.train.of, range(6)):
+        own.append(np.linalg.solve(x.T @ x / 12 + 0.05 * np.eye(3), x.T @ y / 12))
+        pulls.append(x.T @ y / 12)
+    own, pulls = np.array(own), np.array(pulls)
+    h, middle = np.sum(pulls * own) / np.sum(own**2), own.mean(axis=0)
+    apart = float(np.mean(np.sum((own - middle) ** 2, axis=1)))
+    noise = 0.0
+    for (x, y), v in zip(map(problem.federation.train.of, range(6)), own, strict=True):
+        rows = x * (x @ v - y)[:, None]
+        noise += np.mean(np.sum((rows - rows.mean(axis=0)) ** 2, axis=1)) / 4 / 6
+    exact = theory.plsgd_phase(theory.Clients(6, h, float(middle @ middle), apart, noise), 5, rounds)
+    assert (found.by, found.predicted) == ("quadratics", exact.winner)
+    assert found.quadratics["personalized"]["distance"] == pytest.approx(exact.personalized.error, rel=1e-6)
+    assert found.quadratics[found.predicted]["distance"] <= min(
+        found.quadratics["local"]["distance"], found.quadratics["global"]["distance"]
+    )
+    assert (found.predicted == "local") == (spread == 30.0)
 
 
 @pytest.mark.full
@@ -169,6 +191,8 @@ def test_in_the_window_of_16_the_bounds_say_personalized() -> None:
     """Eigenvalues 1 and 1/100 and far optima: (16) and going alone have one bias, and (16) a quarter of the noise."""
     fed = pf.data.load("quadratics", clients=4, dim=2, spectra=[0.01, 1.0], zeta=500.0, rows=8, seed=1)
     problem = pf.Problem(fed, pf.models.linear(bias=False), "squared")
-    found = plan(problem, local_steps=2, rounds=5, batch=1).regime
+    found = regime(problem, local_steps=2, rounds=5, batch=10_000)
     assert found.window[0] <= found.constants["condition_number"] < found.window[1]
-    assert found.predicted == "personalized"
+    assert (found.by, found.predicted) == ("bounds", "personalized")
+    noisy = regime(problem, local_steps=2, rounds=5, batch=1)  # its least bound is a hundred times the start's distance
+    assert noisy.by == "quadratics"

@@ -16,7 +16,8 @@ from polyfed.core.errors import PolyfedError
 from polyfed.engine.simulate import simulate_whole
 from polyfed.problem.client_values import mixing_weights
 from polyfed.problem.problem import Problem
-from polyfed.studies.planning.regimes import Regime, as_rows, regime
+from polyfed.studies.planning.quadratics import as_rows
+from polyfed.studies.planning.regimes import Regime, regime
 
 BUDGETS = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 LONGEST = 20_000

@@ -1,6 +1,7 @@
 """Which regime a federation lies in: every client alone, a shared and a personal part, or one model for all.
 
-PLSGD's Table 1 says which has the least bound; short runs say which ends nearest.
+PLSGD's Table 1 says which has the least bound, quadratics with the federation's constants which is nearest, short runs
+which ends nearest.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ import numpy as np
 
 from polyfed import algorithms, theory
 from polyfed.algorithms.contract import Algorithm
-from polyfed.core.trees import Tree
 from polyfed.engine.loop import PlannedRun
 from polyfed.engine.simulate import simulate_all
 from polyfed.engine.simulation import Simulation
 from polyfed.problem.batch_constants import gradient_variances
 from polyfed.problem.problem import Problem
+from polyfed.studies.planning.quadratics import as_quadratics, as_rows
 from polyfed.theory import Federated
 
 Name = Literal["local", "personalized", "global"]
@@ -66,17 +67,23 @@ class Regime:
     rounds: int
     batch: int
     predicted: Name
+    by: Literal["bounds", "quadratics"]
+    """what predicts: the exact quadratics where a bound is vacuous"""
     measured: Name | None
     window: tuple[float, float]
     """the condition numbers for which (16) holds"""
     constants: dict[str, float]
     ways: list[Way]
+    quadratics: dict[Name, dict[str, float]]
+    """of every regime, by the exact law: the least distance, and the (alpha, beta, stepsize) that reaches it"""
 
 
 def regime(problem: Problem, local_steps: int = 10, rounds: int = 20, batch: int = 20, measure: bool = False) -> Regime:
     """The regime with the least bound; with `measure`, also the one with the least distance in short runs.
 
-    Table 1 leaves out numerical constants, so only large differences between its rows mean anything.
+    Table 1 leaves out numerical constants, so only large differences between its rows mean anything. It is vacuous
+    where (16) does not hold, so that no row is for a shared and a personal part, or where its least row is above B^2,
+    the start's. There the regime is that of quadratics with these constants (`theory.plsgd_phase`).
     """
     own, constants = _own_models(problem), federated(problem, local_steps, rounds, batch)
     window = theory.plsgd_window(constants.clients, local_steps, rounds)
@@ -87,11 +94,14 @@ def regime(problem: Problem, local_steps: int = 10, rounds: int = 20, batch: int
         ways.append(Way(kind, name, bound, *reached))
     bounds = {way: way.bound for way in ways if way.bound is not None}
     runs = {way: way.measured for way in ways if way.measured is not None}
+    phase = theory.plsgd_phase(as_quadratics(problem, own, batch), local_steps, rounds)
+    vacuous = len(bounds) < len(ways) or min(bounds.values()) >= constants.radius**2
     return Regime(
         local_steps,
         rounds,
         batch,
-        min(bounds, key=lambda way: bounds[way]).regime,
+        phase.winner if vacuous else min(bounds, key=lambda way: bounds[way]).regime,
+        "quadratics" if vacuous else "bounds",
         min(runs, key=lambda way: runs[way]).regime if runs else None,
         (float(window.low), float(window.high)),
         {
@@ -101,7 +111,12 @@ def regime(problem: Problem, local_steps: int = 10, rounds: int = 20, batch: int
             "optima_spread": constants.heterogeneity / constants.L,
         },
         ways,
+        {"local": _best(phase.local), "personalized": _best(phase.personalized), "global": _best(phase.one_model)},
     )
+
+
+def _best(best: theory.Best) -> dict[str, float]:
+    return {"distance": best.error, "alpha": best.alpha, "beta": best.beta, "stepsize": best.stepsize}
 
 
 def federated(problem: Problem, local_steps: int, rounds: int, batch: int) -> Federated:
@@ -179,8 +194,3 @@ def shortest(problem: Problem, own: np.ndarray, options: Sequence[Candidate], ro
 
 def _own_models(problem: Problem) -> np.ndarray:
     return as_rows(problem.local_models().params)
-
-
-def as_rows(params: Tree) -> np.ndarray:
-    """Parameters with a leading axis as the rows of a matrix."""
-    return np.concatenate([np.asarray(leaf).reshape(len(leaf), -1) for leaf in jax.tree.leaves(params)], axis=1)

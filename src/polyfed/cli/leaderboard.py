@@ -1,0 +1,89 @@
+"""The commands `polyfed leaderboard run`, `draw` and `list`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from polyfed.cli.groups import Commands
+from polyfed.cli.options import err, out
+from polyfed.core.errors import USER_ERROR, PolyfedError, suggestion
+
+leaderboard_app = typer.Typer(
+    cls=Commands,
+    help="Every method on the same federations: same tuning, same bits, last rounds of all clients.",
+    no_args_is_help=True,
+)
+TableFile = Annotated[Path, typer.Option("--table", help="The CSV file with a row per federation, method and seed.")]
+TABLE = Path("leaderboard.csv")
+
+
+@leaderboard_app.command("run")
+def leaderboard_run_command(
+    federation: Annotated[list[str] | None, typer.Argument(help="Federations; by default all.")] = None,
+    method: Annotated[list[str] | None, typer.Option(help="A method's label; may be repeated. By default all.")] = None,
+    add: Annotated[Path | None, typer.Option(help="A TOML file with methods to add: a table [LABEL] each.")] = None,
+    table: TableFile = TABLE,
+    again: Annotated[bool, typer.Option("--again", help="Also run cells that the table has.")] = False,
+) -> None:
+    """Run the cells that the table does not have yet; each is written as soon as it ends."""
+    from polyfed.core.lock import locked
+    from polyfed.studies.leaderboard import FEDERATIONS, Board, contenders, run_cell
+    from polyfed.studies.leaderboard.cell import spec_of
+
+    for name in federation or []:
+        if name not in FEDERATIONS:
+            raise PolyfedError(f"unknown federation '{name}'{suggestion(name, FEDERATIONS)}")
+    wanted, failed = contenders(method, add), 0
+    with locked(table.resolve().parent / f".{table.name}"):
+        board = Board.read(table)
+        for name in federation or FEDERATIONS:
+            arena = FEDERATIONS[name]
+            for label, contender in wanted.items():
+                if not again and board.has(name, label, spec_of(arena, contender)):
+                    continue
+                title = f"{name}, {label}"
+                try:
+                    board.put(run_cell(name, arena, label, contender, lambda words, t=title: _say(f"{t}: {words}")))
+                except PolyfedError as error:
+                    failed += 1
+                    _say(f"{title}: not run: {error}")
+    out.print(f"{len(board.cells)} rows in {escape(str(table))}", highlight=False, soft_wrap=True)
+    if failed:
+        raise typer.Exit(USER_ERROR)
+
+
+@leaderboard_app.command("draw")
+def leaderboard_draw_command(
+    table: TableFile = TABLE,
+    page: Annotated[Path, typer.Option("--page", help="The Markdown page to write, or to renew.")] = Path(
+        "leaderboard.md"
+    ),
+) -> None:
+    """Redraw the page from the table."""
+    from polyfed.studies.leaderboard import Board, write_page
+
+    if not table.exists():
+        raise PolyfedError(f"{table}: there is no such file; `polyfed leaderboard run` makes it")
+    write_page(Board.read(table), page)
+    out.print(escape(str(page)), soft_wrap=True, highlight=False)
+
+
+@leaderboard_app.command("list")
+def leaderboard_list_command(table: TableFile = TABLE) -> None:
+    """The federations, their size, and the cells that the table has of each."""
+    from polyfed.studies.leaderboard import FEDERATIONS, Board, contenders
+
+    board, every = Board.read(table), contenders()
+    shown = Table("federation", "what it is", "cells", box=None, pad_edge=False)
+    for name, arena in FEDERATIONS.items():
+        shown.add_row(name, arena.words, f"{len(board.of(name))} of {len(every)}")
+    out.print(shown)
+
+
+def _say(words: str) -> None:
+    err.print(escape(words), highlight=False, soft_wrap=True)

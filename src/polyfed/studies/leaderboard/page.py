@@ -1,0 +1,179 @@
+"""The leaderboard's page: a table for every federation, the ranks over all, and what to use when."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from polyfed.core.errors import PolyfedError
+from polyfed.core.files import write_text
+from polyfed.studies.leaderboard.board import Board
+from polyfed.studies.leaderboard.cell import Cell
+from polyfed.studies.leaderboard.contenders import BUDGET
+from polyfed.studies.leaderboard.federations import FEDERATIONS, Arena
+from polyfed.studies.leaderboard.ranks import Rank, difference, ranks
+from polyfed.studies.verdicts.intervals import Interval
+
+ALONE = "local"
+MARKERS = "<!-- begin:leaderboard -->\n", "<!-- end:leaderboard -->"
+Cells = Mapping[str, Sequence[Cell]]
+
+
+def page(board: Board) -> str:
+    """What the measured rows say, as Markdown."""
+    there = {name: board.of(name) for name in FEDERATIONS if board.of(name)}
+    if not there:
+        return "No cell has been run yet.\n"
+    standings = {name: standing(cells) for name, cells in there.items()}
+    parts = [_when(there, standings), _overall(standings)]
+    parts += [_federation(FEDERATIONS[name], cells, standings[name]) for name, cells in there.items()]
+    return "\n".join(parts)
+
+
+def write_page(board: Board, path: Path) -> None:
+    """Renew the part between the markers of a page, or write a page with nothing else."""
+    begin, end = MARKERS
+    if not path.exists():
+        write_text(path, f"# Leaderboard\n\n{begin}{page(board)}{end}\n")
+        return
+    text = path.read_text(encoding="utf-8")
+    if text.count(begin) != 1 or text.count(end) != 1:
+        raise PolyfedError(f"{path}: has no part between {begin.strip()} and {end}; choose another page")
+    fresh = re.sub(re.escape(begin) + ".*?" + re.escape(end), lambda _: begin + page(board) + end, text, flags=re.S)
+    write_text(path, fresh)
+
+
+def standing(cells: Cells) -> dict[str, Rank]:
+    """The ranks of a federation's methods by what their clients deploy, over the seeds that all have."""
+    seeds = set.intersection(*({cell.seed for cell in own} for own in cells.values()))
+    return ranks({method: _values(own, "personal", seeds) for method, own in cells.items()})
+
+
+def _values(cells: Sequence[Cell], name: str, seeds: set[int] | None = None) -> np.ndarray:
+    """One value for each seed; nan where there is none."""
+    chosen = [cell for cell in cells if seeds is None or cell.seed in seeds]
+    return np.array([np.nan if getattr(cell, name) is None else getattr(cell, name) for cell in chosen], float)
+
+
+def gain(cells: Cells, method: str) -> Interval | None:
+    """How far the deployed models are ahead of going alone, paired by seed."""
+    if ALONE not in cells or method == ALONE:
+        return None
+    common = {cell.seed for cell in cells[method]} & {cell.seed for cell in cells[ALONE]}
+    return difference(_values(cells[method], "personal", common), _values(cells[ALONE], "personal", common))
+
+
+def bits_to_target(cells: Cells, method: str) -> tuple[float, int]:
+    """The mean bits until the validation loss is that of going alone at its end, and how many seeds came that far."""
+    targets = {cell.seed: float(cell.curve.split()[-1]) for cell in cells.get(ALONE, []) if cell.curve}
+    spent = []
+    for cell in cells[method]:
+        points = np.array([float(point) for point in cell.curve.split()])
+        if cell.seed not in targets or not len(points):
+            continue
+        reached = np.flatnonzero(points <= targets[cell.seed])
+        if len(reached):
+            spent.append(cell.bits * reached[0] / max(1, len(points) - 1))
+    return (float(np.mean(spent)) if spent else np.nan), len(spent)
+
+
+def _federation(arena: Arena, cells: Cells, places: Mapping[str, Rank]) -> str:
+    """A federation's heading, what it is, and its table."""
+    some = next(iter(cells.values()))
+    who = "all clients" if arena.participation == 1.0 else f"{arena.participation} clients a round"
+    lines = [
+        f"## {arena.title}\n",
+        f"{arena.words[0].upper()}{arena.words[1:]}. Model: {arena.model}. "
+        f"The bits of {arena.rounds} rounds with {who}; {arena.local_steps} local steps of 20 rows; {len(some)} draws. "
+        f"Figures are {_metric(arena)} on test rows.\n",
+        "| rank | method | deployed | ahead of going alone | worst tenth | global model "
+        "| Mbit to the loss of going alone | rounds | seconds | chosen |",
+        "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- |",
+    ]
+    for method in sorted(cells, key=lambda name: places[name].place):
+        own = cells[method]
+        ahead, (spent, reached) = gain(cells, method), bits_to_target(cells, method)
+        cost = "never" if not reached else f"{spent / 1e6:.3g}"
+        cost += f" ({reached} of {len(own)})" if 0 < reached < len(own) else ""
+        lines.append(
+            f"| {places[method].words} | {method} | {_mean(own, 'personal')} | {_interval(ahead)} "
+            f"| {_mean(own, 'worst')} | {_mean(own, 'shared')} | {cost} | {own[0].rounds} "
+            f"| {np.mean(_values(own, 'seconds')):.2g} | {own[0].chosen or '-'} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def _metric(arena: Arena) -> str:
+    return {"logistic": "the AUC", "tags": "recall@5", "softmax": "accuracy"}[arena.loss]
+
+
+def _mean(cells: Sequence[Cell], name: str) -> str:
+    values = _values(cells, name)
+    if np.isnan(values).all():
+        return "-"
+    return f"{np.mean(values):.3f}" if np.isfinite(values).all() else f"diverged in {np.isnan(values).sum()}"
+
+
+def _interval(found: Interval | None) -> str:
+    if found is None or not np.isfinite(found.estimate):
+        return "-"
+    return f"{found.estimate:+.3f} ({found.low:+.3f} to {found.high:+.3f})"
+
+
+def _overall(standings: Mapping[str, Mapping[str, Rank]]) -> str:
+    """Ranks by federation, and their mean."""
+    methods = sorted({method for places in standings.values() for method in places})
+    whole = [method for method in methods if all(method in places for places in standings.values())]
+
+    def mean(method: str, name: str) -> float:
+        return float(np.mean([getattr(places[method], name) for places in standings.values()]))
+
+    heads = [FEDERATIONS[name].title for name in standings]
+    lines = [
+        "## Ranks\n",
+        "| method | mean rank | " + " | ".join(heads) + " |",
+        "| --- | --- |" + " --- |" * len(heads),
+    ]
+    for method in sorted(whole, key=lambda method: mean(method, "place")):
+        cells = " | ".join(places[method].words for places in standings.values())
+        span = f"{mean(method, 'place'):.1f} ({mean(method, 'low'):.1f} to {mean(method, 'high'):.1f})"
+        lines.append(f"| {method} | {span} | {cells} |")
+    return "\n".join(lines) + "\n"
+
+
+def _when(there: Mapping[str, Cells], standings: Mapping[str, Mapping[str, Rank]]) -> str:
+    """What the rows say of each federation, and of all of them; nothing that they do not say."""
+    lines = ["## What to use when\n", "From the rows below alone.\n"]
+    gains = {name: {method: gain(cells, method) for method in cells} for name, cells in there.items()}
+    for name, places in standings.items():
+        best = min(places, key=lambda method: places[method].place)
+        tied = [m for m in sorted(places, key=lambda m: places[m].place) if places[m].low == 1 and m != best]
+        words = f"- **{FEDERATIONS[name].title}.** {best} has the highest mean"
+        words += f"; not surely behind: {_listed(tied)}" if tied else ", ahead of all others for sure"
+        better = [m for m, found in gains[name].items() if found is not None and found.sign == "above"]
+        worse = [m for m, found in gains[name].items() if found is not None and found.sign == "below"]
+        if ALONE in places:
+            words += f". Surely better than going alone: {len(better)} of {len(places) - 1}; surely worse: {len(worse)}"
+        lines.append(words + ".")
+    common = set.intersection(*(set(places) for places in standings.values())) - {ALONE}
+    first = [m for m in sorted(common) if all(places[m].low == 1 for places in standings.values())]
+    never = [m for m in sorted(common) if all(_sign(gains[name][m]) != "below" for name in there)]
+    always = [m for m in never if all(_sign(gains[name][m]) == "above" for name in there)]
+    lines.append(f"- **Everywhere.** Possibly first on every federation: {_listed(first)}.")
+    lines.append(f"- Surely better than going alone on every federation: {_listed(always)}.")
+    lines.append(f"- Surely worse than going alone on none: {_listed(never)}.")
+    lines.append(
+        f"\nEvery method had {BUDGET} candidates. A star in the last column marks a value at the end of its range."
+    )
+    return "\n".join(lines) + "\n"
+
+
+def _sign(found: Interval | None) -> str:
+    return "undecided" if found is None else found.sign
+
+
+def _listed(methods: Sequence[str]) -> str:
+    return "; ".join(methods) if methods else "none"
