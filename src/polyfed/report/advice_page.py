@@ -60,6 +60,7 @@ def write_advice_page(advice: Advice, path: Path, *, title: str) -> None:
         + (f" (95%: {_signed(advice.mean.low)} to {_signed(advice.mean.high)})" if advice.mean.known else ""),
         f"One training: {advice.rounds} rounds, {advice.bits_up / 8e6:.2g} MB up and {advice.bits_down / 8e6:.2g} MB "
         f"down by all sites, {advice.training_seconds:.2g} s here; found in {advice.seconds:.0f} s",
+        *([] if advice.privacy is None else [advice.privacy.sentence]),
         *([f"Not tried for want of time: {'; '.join(advice.skipped)}"] if advice.skipped else []),
         *advice.warnings,
     ]

@@ -231,6 +231,7 @@ def test_a_word_that_stands_for_many_missing_numbers_does_not_make_words_of_them
     df["sbp"] = np.where(refused, "refused", sbp.astype(str))
     df["stage"] = np.array(["1", "2", "3+"])[np.arange(len(df)) % 7 % 3]
     fed = federation(df)
+    assert fed.preparation is not None
     columns = {column.name: column for column in fed.preparation.columns}
     own = training_rows(fed, df)
     known = sbp[own.index][~refused[own.index]]

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 from polyfed.problem.metrics import Metric
 from polyfed.studies.advice.choices import Deployed
 from polyfed.studies.advice.contenders import ALONE, Candidate
 from polyfed.studies.advice.influence import Influence
+from polyfed.studies.advice.private import PrivacyCost
+from polyfed.studies.advice.settings import AdviceSettings
 from polyfed.studies.verdicts import Interval, Verdict
 
 
@@ -48,6 +52,8 @@ class Advice:
     label: str
     model: str
     candidate: Candidate
+    alone: Candidate
+    """how sites train alone, with the same model"""
     metric: Metric
     sites: list[SiteAdvice]
     mean: Interval
@@ -65,8 +71,14 @@ class Advice:
     """of one training, all sites on this machine"""
     seconds: float
     """of finding this"""
-    splits: int
+    settings: AdviceSettings = field(repr=False)
+    """what was tried"""
     influence: Influence | None = field(default=None, repr=False)
+    privacy: PrivacyCost | None = field(default=None, repr=False)
+
+    @property
+    def splits(self) -> int:
+        return self.settings.splits
 
     @property
     def sentence(self) -> str:
@@ -83,6 +95,13 @@ class Advice:
         alone = f"; {own} should deploy {'its' if own == 1 else 'their'} own model" if 0 < own < total else ""
         return f"{start} helps {counts['gains']} of {total} for certain and harms {counts['loses']}{doubt}{alone}"
 
+    def next_commands(self, folder: Path) -> list[str]:
+        """What to do next: repeat it, and where training together is advised, deploy it."""
+        again = f"polyfed compare {shlex.quote(str(folder / 'config.toml'))}"
+        if self.method == ALONE and all(site.deploy == "alone" for site in self.sites):
+            return [again]
+        return [again, f"polyfed deploy init federation --from {shlex.quote(str(folder))}"]
+
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
         mean = self.mean
@@ -97,6 +116,7 @@ class Advice:
             "methods": self.table,
             "influence": None if self.influence is None else self.influence.as_dict(),
             "brings": None if self.influence is None else self.influence.brings_by_site,
+            "privacy": None if self.privacy is None else self.privacy.as_dict([site.client for site in self.sites]),
             "skipped": self.skipped,
             "warnings": self.warnings,
             "rounds": self.rounds,
@@ -105,6 +125,7 @@ class Advice:
             "training_seconds": self.training_seconds,
             "seconds": self.seconds,
             "splits": self.splits,
+            "seed": self.settings.seed,
         }
 
 

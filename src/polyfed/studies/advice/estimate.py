@@ -60,15 +60,25 @@ def best_alone(trials: Sequence[Trial], split: int | None) -> Trial:
     return min(alone, key=lambda trial: np.mean(trial.loss) if split is None else trial.loss[split])
 
 
-def gains_of(federations: list[Federation], choices: list[SplitChoices], shown: Metric, free: bool) -> Gains:
+def gains_of(
+    federations: list[Federation],
+    choices: list[SplitChoices],
+    shown: Metric,
+    free: bool,
+    over: list[SplitChoices] | None = None,
+) -> Gains:
+    """Of the choices over going alone, or over other choices; `free`: sites deploy what they chose."""
     first = federations[0]
     making = GainsInTheMaking(shown, len(first), "splits", first.train.sizes + first.validation.sizes)
     for place in range(len(first)):
         pairs = []
-        for federation, choice in zip(federations, choices, strict=True):
+        for split, (federation, choice) in enumerate(zip(federations, choices, strict=True)):
             rows = slice(federation.test.offsets[place], federation.test.offsets[place + 1])
-            own = choice.alone.of("personal", "test")[choice.split][rows]
-            pairs.append((choice.scores(place, rows, free), own, federation.test.y[rows]))
+            if over is None:
+                reference = choice.alone.of("personal", "test")[choice.split][rows]
+            else:
+                reference = over[split].scores(place, rows, free)
+            pairs.append((choice.scores(place, rows, free), reference, federation.test.y[rows]))
         making.add(place, pairs, same_rows(federations, place))
     return making.finished()
 
