@@ -39,7 +39,8 @@ $style
     <div class="scroll" tabindex="0">$sites</div></section>
   $influence
   <section><h2>What was tried</h2>
-    <p>Every way of training has six candidates. The lowest validation loss chooses. Figures are means over sites and
+    <p>Every way of training has six candidates. The lowest validation loss chooses, after sites whose rows speak
+    against a way of training have left it. The metric is that of all sites with it. Figures are means over sites and
     $splits draws of the rows; the best candidate of each draw counts.</p>
     <div class="scroll" tabindex="0">$methods</div></section>
   <section><h2>How this was found</h2>

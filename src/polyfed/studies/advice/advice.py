@@ -94,8 +94,9 @@ def advise(
     """Should these sites train together, how, and what should each of them deploy?
 
     Every way of training is tried with the same budget on `splits` draws of training, validation and test rows. In each
-    draw the federation's method is the one with the lowest validation loss, and each site may keep to its own or to the
-    global model where its validation rows speak for that for certain. Gains come from test rows, which choose nothing.
+    draw, each site may keep to its own or to the global model where its validation rows speak for that for certain, and
+    the federation's method is the one with the lowest validation loss of what sites then deploy. Gains come from test
+    rows, which choose nothing.
     `data`: a federation, or a table with a column of sites, `client`, and one to predict, `target`.
     `methods` and `models` leave others out; going alone is always tried.
     `epsilon`: also say what this much privacy of the sites would cost.
@@ -202,7 +203,7 @@ def _answer(
         raise PolyfedError("training alone diverged with every stepsize: are features on very different scales?")
     choices = [choose(trials, split, federations[split], proper) for split in range(len(federations))]
     names = {key_of(trial): trial for trial in trials}
-    mean_loss = {key: float(np.mean(trial.loss)) for key, trial in names.items()}
+    mean_loss = {key: float(np.mean([choice.losses[key] for choice in choices])) for key in names}
     winner = names[federation_choice(mean_loss, key_of(best_alone(trials, None)))]
     contender = next(way for way in settings.ways if way.name == winner.contender)
     candidate = contender.candidates[winner.best]
@@ -233,7 +234,7 @@ def _answer(
         shown,
         _sites(federations, choices, advised, together, shown, "alone" if winner.contender == ALONE else "personal"),
         advised.mean,
-        comparison(trials, problems, federations, shown, proper),
+        comparison(trials, mean_loss, problems, federations, shown, proper),
         skipped,
         [str(caution) for caution in cautions(fed)],
         winner.rounds,
