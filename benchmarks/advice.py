@@ -68,7 +68,7 @@ CASES: dict[str, tuple[Callable[[np.random.Generator], dict[str, Rows]], Callabl
     "six sites of 60 rows, alike": (alike, joins, "deploy a common model, lose nothing"),
     "six sites of 300 rows, all different": (different, unharmed, "neither gain nor lose"),
     "two clusters of opposite labels, 200 rows a site": (clusters, unharmed, "neither gain nor lose"),
-    "five sites alike": (opposite, joins, "deploy a common model, lose nothing"),
+    "five sites of 200 rows, alike": (opposite, lambda told: told.verdict != "loses", "not be harmed by the sixth"),
     "beside them, one of opposite labels": (
         opposite,
         lambda told: told.deploy == "alone" and told.verdict != "gains",
@@ -81,7 +81,7 @@ CASES: dict[str, tuple[Callable[[np.random.Generator], dict[str, Rows]], Callabl
 
 def concerned(case: str, told: SiteAdvice) -> bool:
     """Whether a site belongs to this line of the table."""
-    if case == "five sites alike":
+    if case == "five sites of 200 rows, alike":
         return told.client != "opposite"
     if case == "beside them, one of opposite labels":
         return told.client == "opposite"

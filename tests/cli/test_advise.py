@@ -54,7 +54,7 @@ def test_a_table_becomes_advice_files_and_a_page(table: Path, tmp_path: Path) ->
     assert json.loads(resumed.stdout)["sites"] == told["sites"]
     other = polyfed(*call, "--out", str(place), "--resume", "--seed", "4", cwd=tmp_path, check=None)
     assert other.returncode == 2
-    assert "other rows, or another seed" in other.stderr.replace("\n", " ")
+    assert "other rows, another seed or other settings" in other.stderr.replace("\n", " ")
 
 
 @pytest.mark.parametrize(
@@ -62,8 +62,8 @@ def test_a_table_becomes_advice_files_and_a_page(table: Path, tmp_path: Path) ->
     [
         (["--client", "hospitl"], "hospitl"),
         (["--client", "hospital", "--target", "dead"], "dead"),
-        ([], "--client is missing"),
-        (["--client", "hospital", "--minutes", "-1"], "minutes must be above 0"),
+        ([], "say which column is the client, with --client"),
+        (["--client", "hospital", "--minutes", "-1"], "minutes must be a number above 0"),
     ],
 )
 def test_a_mistake_is_one_sentence_and_leaves_nothing(table: Path, tmp_path: Path, change, words) -> None:

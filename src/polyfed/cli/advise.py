@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,56 +17,64 @@ from polyfed.core.files import check_folder
 
 if TYPE_CHECKING:
     from polyfed.studies.advice import Advice
+    from polyfed.studies.advice.settings import AdviceSettings
 
-SOURCES = {".csv": "csv", ".txt": "csv", ".tsv": "csv", ".parquet": "parquet", ".pq": "parquet"}
 SHOWN = 20
 """Sites that the terminal lists; the files have all."""
 
 
 def advise(
-    table: Annotated[Path, typer.Argument(help="A CSV or Parquet file, or a folder with one file per site.")],
-    target: Annotated[str, typer.Option("--target", "-t", help="The column to predict.")],
+    table: Annotated[
+        Path, typer.Argument(help="A CSV or Parquet file, a folder with one for each site, or a config (.toml).")
+    ],
+    target: Annotated[str | None, typer.Option("--target", "-t", help="The column to predict.")] = None,
     client: Annotated[
         str | None, typer.Option("--client", "-c", help="The column that says whose a row is; not for a folder.")
     ] = None,
-    minutes: Annotated[float, typer.Option("--minutes", "-m", help="About how long it may take.")] = 5.0,
+    minutes: Annotated[
+        float | None, typer.Option("--minutes", "-m", help="About how long it may take; by default 5.")
+    ] = None,
+    epsilon: Annotated[
+        float | None, typer.Option("--epsilon", help="Also say what this much privacy of the sites would cost.")
+    ] = None,
     folder: Annotated[
         Path | None, typer.Option("--out", "-o", help="Where the outcome goes; by default runs/NAME-advice.")
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with what an earlier call has begun.")] = False,
     overwrite: Overwrite = False,
     metric: Annotated[str | None, typer.Option("--metric", help="What gains are counted in.")] = None,
-    seed: Annotated[int, typer.Option("--seed", help="Of the draws of training and test rows.")] = 0,
+    seed: Annotated[int | None, typer.Option("--seed", help="Of the draws of training and test rows.")] = None,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
     """Should these sites train together? Which method, what does each gain, and which model should it deploy?"""
-    if not minutes > 0:
-        raise PolyfedError(f"--minutes must be above 0, found {minutes:g}")
+    if not table.exists():
+        raise PolyfedError(f"{table}: there is no such file or folder")
     place = folder or Path("runs") / f"{table.stem}-advice"
     check_folder(place)
     if (place / "trials").exists() and not (resume or overwrite):
         raise PolyfedError(f"{place}: there is advice already; use --resume, --overwrite or another --out")
     from polyfed.cli.progress import advice_bar
-    from polyfed.data import load
+    from polyfed.data import Federation, load, source_options
     from polyfed.report import write_advice_page
-    from polyfed.studies.advice import advise as find
-    from polyfed.studies.advice.advice import TEST, VALIDATION
-    from polyfed.studies.advice.files import forget, refuse_other_data, write_advice
+    from polyfed.studies.advice.advice import TEST, VALIDATION, advise_with
+    from polyfed.studies.advice.files import write_advice
 
-    section = _data(table, client, target) | {"validation": VALIDATION, "test": TEST, "seed": seed}
-    federation: Any = load(section["source"], **{name: value for name, value in section.items() if name != "source"})
-    if resume:
-        refuse_other_data(place, federation)
-    else:
-        forget(place, federation)
+    section, settings = _asked(table, client, target)
+    given = {"minutes": minutes, "epsilon": epsilon, "metric": metric, "seed": seed}
+    settings = dataclasses.replace(settings, **{name: value for name, value in given.items() if value is not None})
+    settings.check()
+    shares = {"validation": VALIDATION, "test": TEST, "seed": settings.seed}
+    section = {name: value for name, value in shares.items() if name in source_options(section["source"])} | section
+    options = {name: value for name, value in section.items() if name != "source"}
+    federation = load(str(section["source"]), **options)
+    if not isinstance(federation, Federation):
+        raise PolyfedError(f"{table}: advise needs the rows of all sites in memory; these are on demand")
     if not (quiet or as_json):
         for note in federation.notes:
             err.print(f"[dim]data[/]: {escape(note)}", soft_wrap=True, highlight=False)
     with advice_bar(err, quiet or as_json) as progress:
-        advice = find(
-            federation, minutes=minutes, metric=metric, seed=seed, folder=place, resume=resume, progress=progress
-        )
+        advice = advise_with(settings, federation, folder=place, resume=resume, progress=progress)
     write_advice(advice, place, section)
     write_advice_page(advice, place / "report.html", title=table.stem)
     if as_json:
@@ -74,19 +83,22 @@ def advise(
         _show(advice, place)
 
 
-def _data(table: Path, client: str | None, target: str) -> dict[str, Any]:
-    """The section [data] for this path."""
-    if not table.exists():
-        raise PolyfedError(f"{table}: there is no such file or folder")
-    if table.is_dir():
-        if client is not None:
-            raise PolyfedError(f"{table}: a folder has a file per site, and needs no --client")
-        return {"source": "folder", "path": str(table), "target": target}
-    if table.suffix.lower() not in SOURCES:
-        raise PolyfedError(f"{table}: expected a .csv or .parquet file, or a folder of them")
-    if client is None:
-        raise PolyfedError(f"{table}: --client is missing: the column that says whose a row is")
-    return {"source": SOURCES[table.suffix.lower()], "path": str(table), "client": client, "target": target}
+def _asked(table: Path, client: str | None, target: str | None) -> tuple[dict[str, Any], AdviceSettings]:
+    """The section [data], and what is tried."""
+    from polyfed.data import table_section
+    from polyfed.studies.advice.settings import AdviceSettings, read_advice_config
+
+    if table.suffix.lower() == ".toml":
+        for option, value in (("--client", client), ("--target", target)):
+            if value is not None:
+                raise PolyfedError(f"{table}: {option} names a column of a table; a config says it in [data]")
+        return read_advice_config(table)
+    if table.is_dir() and client is not None:
+        raise PolyfedError(f"{table}: a folder has a file per site, and needs no --client")
+    section = table_section(table, client, target)
+    if section is None:
+        raise PolyfedError(f"{table}: expected a .csv or .parquet file, a folder of them, or a config")
+    return section | {"path": str(table.resolve())}, AdviceSettings()
 
 
 def _show(advice: Advice, place: Path) -> None:
@@ -118,6 +130,8 @@ def _show(advice: Advice, place: Path) -> None:
         brings = advice.influence.brings_by_site
         most = max(brings, key=lambda site: brings[site])
         out.print(f"Without {escape(most)}, the others' loss would rise most: {brings[most]:+.4f}.", highlight=False)
+    if advice.privacy is not None:
+        out.print(f"{advice.privacy.sentence}.", highlight=False)
     if advice.method != "alone":
         out.print(
             f"One training: {advice.rounds} rounds, {advice.bits_up / 8e6:.2g} MB up and {advice.bits_down / 8e6:.2g} "
@@ -125,4 +139,5 @@ def _show(advice: Advice, place: Path) -> None:
             highlight=False,
         )
     out.print(f"report: {place / 'report.html'}", highlight=False)
-    out.print(f"next: polyfed compare {place / 'config.toml'}", highlight=False)
+    for command in advice.next_commands(place):
+        out.print(f"next: {escape(command)}", soft_wrap=True, highlight=False)

@@ -108,9 +108,12 @@ def server(folder: ServerFolder, quiet: Quiet = False) -> None:
 @deploy_app.command()
 def site(folder: SiteFolder, quiet: Quiet = False) -> None:
     """Start a site: its rows and its state stay here."""
+    from polyfed.deploy.logs import site_log
+
     say = _say(quiet)
     with _stopping() as stack:
         node = _start_site(folder, say)
+        logging.getLogger("polyfed").addHandler(site_log(node.settings.folder))
         stack.callback(node.stop)
         while node.running:
             time.sleep(POLL)
@@ -169,6 +172,23 @@ def add_site(
 
 
 @deploy_app.command()
+def renew(folder: ServerFolder) -> None:
+    """Make all certificates anew, with the same keys; it needs certificates/ca.key."""
+    from polyfed.deploy.project import renew
+    from polyfed.deploy.settings import read_toml, server_settings
+
+    path = folder / "server.toml"
+    federation, _, _ = server_settings(read_toml(path), str(path))
+    for name, certificate in renew(folder.resolve(), federation.sites).items():
+        ca = folder / "certificates" / "ca.pem"
+        text = f"site '{name}': {certificate} is new"
+        if certificate.parent.name == "certificates":
+            text = f"send {certificate} and {ca} to site '{name}', as {name}.pem and ca.pem in its folder"
+        out.print(escape(text), soft_wrap=True, highlight=False)
+    out.print("start the server and the sites again; until then they go on with the old ones", highlight=False)
+
+
+@deploy_app.command()
 def accept(folder: SiteFolder, yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False) -> None:
     """Show the terms that a server proposed to this site, and accept them."""
     from polyfed.deploy.settings import site_settings
@@ -224,12 +244,28 @@ def _say(quiet: bool) -> Callable[[str], None]:
 
 def _start_site(folder: Path, say: Callable[[str], None]) -> SuperNode:
     from polyfed.deploy.flower.supernode import SuperNode
+    from polyfed.deploy.keys import warn_daily
+    from polyfed.deploy.logs import site_log
     from polyfed.deploy.settings import site_settings
 
     settings = site_settings(folder)
-    node = SuperNode(settings, say)
+    log = logging.getLogger(f"polyfed.sites.{settings.name}")
+    log.setLevel(logging.INFO)
+    log.handlers = [site_log(settings.folder)]
+    log.propagate = False
+
+    def tell(text: str) -> None:
+        log.info(text)
+        say(text)
+
+    def warn(text: str) -> None:
+        log.warning(text)
+        err.print(f"[yellow]warning[/]: {escape(text)}", soft_wrap=True, highlight=False)
+
+    warn_daily((settings.certificate, settings.own_certificate), warn)
+    node = SuperNode(settings, tell)
     rows = node.site.training_rows
-    say(f"site '{settings.name}': {rows} training rows, server {settings.server}")
+    tell(f"site '{settings.name}': {rows} training rows, server {settings.server}")
     return node
 
 

@@ -27,7 +27,7 @@ from polyfed.data.partitions import partition
 from polyfed.data.picture import picture
 from polyfed.data.population import Population
 from polyfed.data.power_law import fedbc_classes
-from polyfed.data.registry import load, sources, table_section
+from polyfed.data.registry import load, source_options, sources, table_section
 from polyfed.data.sources.airlines import airlines
 from polyfed.data.sources.cifar import cifar10
 from polyfed.data.sources.debtags import debtags
@@ -65,6 +65,7 @@ __all__ = [
     "shakespeare",
     "shakespeare_leaf",
     "sines",
+    "source_options",
     "sources",
     "synthetic",
     "table_section",

@@ -66,6 +66,11 @@ def load(name: str, /, **options: object) -> Federation | Population:
     return function(**options)
 
 
+def source_options(name: str) -> set[str]:
+    """The options that a source has, by its name."""
+    return option_names(sources()[choice("data source", name, sources())][1])[0]
+
+
 def table_section(path: Path, client: str | None, target: str | None) -> dict[str, object] | None:
     """[data] of a table: a CSV or Parquet file, or a folder with one each; None for any other file."""
     name = path.name.lower()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 from polyfed.core.errors import PolyfedError
 from polyfed.core.files import as_toml, write_text
 from polyfed.data import Federation
+from polyfed.data.formats.folder import KINDS
 from polyfed.deploy.project import make_project
 from polyfed.deploy.protocol.finish import MODELS
 from polyfed.deploy.protocol.names import is_name
@@ -24,9 +26,10 @@ def project_from_advice(advice: Path, folder: Path, host: str, port: int, with_r
     """Write the project; `with_rows` gives every site its rows of the advice's table."""
     config, deploy = _read(advice)
     federation = config.federation
-    if not isinstance(federation, Federation) or config.data["source"] not in ("csv", "parquet"):
+    if not isinstance(federation, Federation) or config.data["source"] not in ("csv", "parquet", "folder"):
         raise PolyfedError(f"{advice}: its rows are no csv or parquet table, from which sites' files could follow")
     sites = list(federation.clients)
+    files = {site: _file(config.data, site) for site in sites}
     for site in sites:
         if not is_name(site) or site == "server":
             raise PolyfedError(f"{advice}: {site!r} can be no site's name; rename it in the table")
@@ -37,8 +40,12 @@ def project_from_advice(advice: Path, folder: Path, host: str, port: int, with_r
     server_settings(sections, str(path))
     write_text(path, as_toml(sections))
     for site in sites:
-        _write_data_section(folder / site / "site.toml", config.data)
-    if with_rows:
+        _write_data_section(folder / site / "site.toml", config.data, files[site])
+    if with_rows and config.data["source"] == "folder":
+        for site in sites:
+            suffix = files[site].suffix
+            shutil.copyfile(Path(config.data["path"]) / f"{site}{suffix}", folder / site / files[site])
+    elif with_rows:
         _write_rows(config.data, folder, sites)
 
 
@@ -83,9 +90,21 @@ def _server_sections(config: Config, method: Method, federation: Federation, dep
     }
 
 
-def _write_data_section(path: Path, data: dict[str, Any]) -> None:
+def _file(data: dict[str, Any], site: str) -> Path:
+    """What a site's own table is called in its folder."""
+    if data["source"] != "folder":
+        return Path(f"data.{data['source']}")
+    found = next(
+        (p for p in sorted(Path(data["path"]).iterdir()) if p.stem == site and p.suffix.lower() in KINDS), None
+    )
+    if found is None or found.suffix.lower() == ".npz":
+        raise PolyfedError(f"{data['path']}: site {site!r} has no .csv or .parquet file there")
+    return Path(f"data{found.suffix}")
+
+
+def _write_data_section(path: Path, data: dict[str, Any], file: Path) -> None:
     """[data] of a site.toml with the advice's target and split; the comments around it stay."""
-    about = {"source": data["source"], "path": f"data.{data['source']}"}
+    about: dict[str, Any] = {"source": KINDS[file.suffix.lower()], "path": str(file)}
     about |= {key: data[key] for key in SPLIT_KEYS if data.get(key) is not None}
     text = path.read_text()
     start, end = text.index("[data]"), text.index("[columns]")

@@ -12,7 +12,9 @@ import os
 import secrets
 import ssl
 import tempfile
-from collections.abc import Sequence
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from cryptography import x509
@@ -22,8 +24,14 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from polyfed.core.errors import PolyfedError
+from polyfed.core.files import write_text
 
 YEARS = 2
+"""For which certificates are good."""
+WARNED = 30
+"""Days before the end of a certificate from which on it is said."""
+DAY = 86400.0
+RENEW = "`polyfed deploy renew`"
 PEM, PLAIN = serialization.Encoding.PEM, serialization.NoEncryption()
 
 
@@ -32,33 +40,97 @@ def make_certificates(folder: Path, hosts: Sequence[str]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     authority, own = _new_key(), _new_key()
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "polyfed federation")])
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, hosts[0])])
+    names = x509.SubjectAlternativeName([_host(host) for host in hosts])
+    (folder / "ca.pem").write_bytes(_root(name, authority).public_bytes(PEM))
+    (folder / "server.pem").write_bytes(_for_server(subject, names, name, own.public_key(), authority))
+    for name, key in (("server.key", own), ("ca.key", authority)):
+        private = key.private_bytes(PEM, serialization.PrivateFormat.TraditionalOpenSSL, PLAIN)
+        _write_secret(folder / name, private)
+
+
+def _root(name: x509.Name, authority: ec.EllipticCurvePrivateKey) -> x509.Certificate:
     usage = x509.KeyUsage(False, False, False, False, False, True, True, False, False)  # signs certificates and CRLs
-    root = (
+    return (
         _certificate(name, name, authority.public_key())
         .add_extension(x509.BasicConstraints(True, 0), critical=True)
         .add_extension(usage, critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(authority.public_key()), critical=False)
         .sign(authority, hashes.SHA256())
     )
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, hosts[0])])
-    issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.public_key())
-    server = (
-        _certificate(subject, name, own.public_key())
-        .add_extension(x509.SubjectAlternativeName([_host(host) for host in hosts]), critical=False)
+
+
+def _for_server(
+    subject: x509.Name,
+    names: x509.SubjectAlternativeName,
+    issuer: x509.Name,
+    key: ec.EllipticCurvePublicKey,
+    authority: ec.EllipticCurvePrivateKey,
+) -> bytes:
+    by = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.public_key())
+    certificate = (
+        _certificate(subject, issuer, key)
+        .add_extension(names, critical=False)
         .add_extension(x509.BasicConstraints(False, None), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(issuer, critical=False)
+        .add_extension(by, critical=False)
         .sign(authority, hashes.SHA256())
     )
-    (folder / "ca.pem").write_bytes(root.public_bytes(PEM))
-    (folder / "server.pem").write_bytes(server.public_bytes(PEM))
-    for name, key in (("server.key", own), ("ca.key", authority)):
-        private = key.private_bytes(PEM, serialization.PrivateFormat.TraditionalOpenSSL, PLAIN)
-        _write_secret(folder / name, private)
+    return certificate.public_bytes(PEM)
 
 
-def issue_site_certificate(folder: Path, site: str, public: ec.EllipticCurvePublicKey) -> bytes:
-    """A certificate with which the owner of this key may speak to the server as `site`; signed with `ca.key`."""
+def renew_certificates(folder: Path) -> None:
+    """`ca.pem` and `server.pem` anew, with the keys and names that they have: certificates of before stay good."""
+    authority, root = _authority(folder)
+    old = read_certificate(folder / "server.pem")
+    key = old.public_key()
+    try:
+        names = old.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        names = None
+    if names is None or not isinstance(key, ec.EllipticCurvePublicKey):
+        raise PolyfedError(f"{folder / 'server.pem'}: not a certificate of `polyfed deploy init`")
+    write_text(folder / "server.pem", _for_server(old.subject, names, root.subject, key, authority).decode())
+    write_text(folder / "ca.pem", _root(root.subject, authority).public_bytes(PEM).decode())
+
+
+def read_certificate(path: Path) -> x509.Certificate:
+    """A certificate in PEM."""
+    try:
+        return x509.load_pem_x509_certificate(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise PolyfedError(f"{path}: not a certificate: {error}") from None
+
+
+def ending(paths: Iterable[Path], now: datetime.datetime | None = None) -> list[str]:
+    """A sentence for each certificate that has ended, or will within `WARNED` days; one that is not there has none."""
+    now = now or datetime.datetime.now(datetime.UTC)
+    sentences = []
+    for path in paths:
+        if not path.is_file():
+            continue
+        end = read_certificate(path).not_valid_after_utc
+        left = (end - now).days
+        if left < WARNED:
+            when = f"ended on {end:%Y-%m-%d}" if end < now else f"ends on {end:%Y-%m-%d}, in {left} days"
+            sentences.append(f"{path}: this certificate {when}; the server's operator makes new ones: {RENEW}")
+    return sentences
+
+
+def warn_daily(paths: Sequence[Path], say: Callable[[str], None]) -> None:
+    """Say now and every day, in a thread, which certificates end soon."""
+
+    def watch() -> None:
+        while True:
+            for sentence in ending(paths):
+                say(sentence)
+            time.sleep(DAY)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def _authority(folder: Path) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:
+    """The key with which certificates are issued, and its own certificate."""
     try:
         authority = serialization.load_pem_private_key((folder / "ca.key").read_bytes(), None)
         root = x509.load_pem_x509_certificate((folder / "ca.pem").read_bytes())
@@ -66,6 +138,12 @@ def issue_site_certificate(folder: Path, site: str, public: ec.EllipticCurvePubl
         raise PolyfedError(f"{folder}: the authority's certificate and key cannot be read: {error}") from None
     if not isinstance(authority, ec.EllipticCurvePrivateKey):
         raise PolyfedError(f"{folder / 'ca.key'}: not the key of an elliptic curve")
+    return authority, root
+
+
+def issue_site_certificate(folder: Path, site: str, public: ec.EllipticCurvePublicKey) -> bytes:
+    """A certificate with which the owner of this key may speak to the server as `site`; signed with `ca.key`."""
+    authority, root = _authority(folder)
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, site)])
     certificate = (
         _certificate(subject, root.subject, public)

@@ -13,7 +13,13 @@ import tomlkit
 
 from polyfed.core.errors import PolyfedError
 from polyfed.core.files import write_text
-from polyfed.deploy.keys import issue_site_certificate, make_certificates, make_site_key, read_public_key
+from polyfed.deploy.keys import (
+    issue_site_certificate,
+    make_certificates,
+    make_site_key,
+    read_public_key,
+    renew_certificates,
+)
 from polyfed.deploy.protocol.names import checked_name, is_name
 from polyfed.deploy.settings import PORT, ROSTER
 
@@ -189,6 +195,25 @@ def admit(server: Path, site: str, public: Path) -> bytes:
     if public != kept:
         kept.write_bytes(public.read_bytes())
     return certificate
+
+
+def renew(server: Path, sites: Sequence[str]) -> dict[str, Path]:
+    """New certificates for the authority, the server and every site, with the same keys; what each site must get.
+
+    A site whose folder stands beside the server's gets them there.
+    """
+    certificates = server / "certificates"
+    keys = {site: read_public_key(server / "keys" / f"{site}.pub") for site in sites}
+    renew_certificates(certificates)
+    made = {}
+    for site, key in keys.items():
+        here = server.parent / site
+        folder = here if (here / "site.toml").is_file() else certificates
+        (folder / f"{site}.pem").write_bytes(issue_site_certificate(certificates, site, key))
+        if folder is here:
+            shutil.copy(certificates / "ca.pem", here / "ca.pem")
+        made[site] = folder / f"{site}.pem"
+    return made
 
 
 def _write_example(path: Path, place: int, features: int = 4) -> None:

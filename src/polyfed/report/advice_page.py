@@ -39,7 +39,8 @@ $style
     <div class="scroll" tabindex="0">$sites</div></section>
   $influence
   <section><h2>What was tried</h2>
-    <p>Every way of training has six candidates. The lowest validation loss chooses. Figures are means over sites and
+    <p>Every way of training has six candidates. The lowest validation loss chooses, after sites whose rows speak
+    against a way of training have left it. The metric is that of all sites with it. Figures are means over sites and
     $splits draws of the rows; the best candidate of each draw counts.</p>
     <div class="scroll" tabindex="0">$methods</div></section>
   <section><h2>How this was found</h2>
@@ -60,6 +61,7 @@ def write_advice_page(advice: Advice, path: Path, *, title: str) -> None:
         + (f" (95%: {_signed(advice.mean.low)} to {_signed(advice.mean.high)})" if advice.mean.known else ""),
         f"One training: {advice.rounds} rounds, {advice.bits_up / 8e6:.2g} MB up and {advice.bits_down / 8e6:.2g} MB "
         f"down by all sites, {advice.training_seconds:.2g} s here; found in {advice.seconds:.0f} s",
+        *([] if advice.privacy is None else [advice.privacy.sentence]),
         *([f"Not tried for want of time: {'; '.join(advice.skipped)}"] if advice.skipped else []),
         *advice.warnings,
     ]

@@ -5,10 +5,13 @@ from __future__ import annotations
 import lzma
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from polyfed.core.errors import PolyfedError
 from polyfed.data import Federation
+from polyfed.data.tables.cells import Cells
+from polyfed.data.tables.columns import Number
 from polyfed.data.tables.dialect import Dialect, find_dialect
 
 ROWS = [("Köln", "1.5", "yes"), ("Köln", "-2.25", "no"), ("Bonn", "3.0", "yes"), ("Bonn", "0.5", "no")] * 5
@@ -81,3 +84,24 @@ def test_postcodes_stay_words_and_other_numbers_do_not(tmp_path):
     path.write_text("\n".join(["site,code,month,y", *rows]) + "\n")
     federation = Federation.from_csv(path, client="site", target="y")
     assert federation.feature_names == ("code=01067", "code=80331", "month")
+
+
+def test_a_decimal_comma_is_read_beside_words_for_missing_cells(tmp_path):
+    lines = ["ort;wert;code;ja", *(f"{a};{b};{c};{d}" for a, b, c, d in ROWS_WITH_WORDS)]
+    (tmp_path / "t.csv").write_text("\n".join(lines) + "\n")
+    fed = Federation.from_csv(tmp_path / "t.csv", client="ort", target="ja", test=0, validation=0)
+    assert fed.preparation is not None
+    column = fed.preparation.columns[0]
+    assert isinstance(column, Number)
+    values = column.read(Cells(pd.Series([1.5, "k.A.", "2"], name="wert")))[:, 0]
+    assert np.array_equal(values, [1.5, np.nan, 2.0], equal_nan=True)
+    assert column.centre == pytest.approx(np.mean([1.5, 2.25, 3.75]))
+    words = Federation.from_csv(
+        tmp_path / "t.csv", client="ort", target="ja", test=0, validation=0, columns={"code": "category"}
+    )
+    assert "code=1,5" in (words.feature_names or ())  # a category keeps its spelling
+
+
+ROWS_WITH_WORDS = [
+    ("a", "1,5", "1,5", "yes"), ("b", "k.A.", "2,5", "no"), ("a", "2,25", "1,5", "no"), ("b", "3,75", "2,5", "yes"),
+] * 6  # fmt: skip

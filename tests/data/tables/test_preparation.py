@@ -223,6 +223,26 @@ def test_a_few_words_among_numbers_are_missing_and_that_is_said():
     assert any("column 'dose'" in note and "cannot be read" in note for note in fed.notes)
 
 
+def test_a_word_that_stands_for_many_missing_numbers_does_not_make_words_of_them():
+    """A third of the cells is one word; categories such as 1, 2 and 3+ stay categories."""
+    df = raw()
+    sbp = np.random.default_rng(2).normal(130, 15, len(df)).round(1)
+    refused = np.arange(len(df)) % 9 < 3
+    df["sbp"] = np.where(refused, "refused", sbp.astype(str))
+    df["stage"] = np.array(["1", "2", "3+"])[np.arange(len(df)) % 7 % 3]
+    fed = federation(df)
+    assert fed.preparation is not None
+    columns = {column.name: column for column in fed.preparation.columns}
+    own = training_rows(fed, df)
+    known = sbp[own.index][~refused[own.index]]
+    assert isinstance(columns["sbp"], Number)
+    assert columns["sbp"].indicator
+    assert columns["sbp"].centre == pytest.approx(known.mean())
+    assert isinstance(columns["stage"], Category)
+    gone = f"{len(own) - len(known)} of {len(own)} cells cannot be read"
+    assert any(gone in note for note in fed.preparation.notes)
+
+
 def test_columns_without_content_are_left_out():
     df = raw().assign(empty=np.nan, same=3.5, one="x", code=[f"K{i}" for i in range(240)])
     fed = federation(df)

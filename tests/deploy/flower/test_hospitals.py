@@ -70,6 +70,25 @@ def test_a_project_follows_from_an_advice_and_takes_further_sites(advice, tmp_pa
         project_from_advice(tmp_path, tmp_path / "other", "127.0.0.1", 8443)
 
 
+def test_a_folder_with_a_file_per_site_becomes_a_project_too(advice, tmp_path) -> None:
+    config = tomlkit.parse((advice / "config.toml").read_text()).unwrap()
+    (tmp_path / "files").mkdir()
+    for site, rows in hospitals().groupby("hospital"):
+        own = rows.drop(columns="hospital")
+        if site == "south":
+            own.to_parquet(tmp_path / "files" / "south.parquet")
+        else:
+            own.to_csv(tmp_path / "files" / f"{site}.csv", index=False, sep=";", decimal=",")
+    config["data"] = {"source": "folder", "path": str(tmp_path / "files"), "target": "died"}
+    (advice / "config.toml").write_text(tomlkit.dumps(config))
+    project = tmp_path / "project"
+    project_from_advice(advice, project, "127.0.0.1", 8443, with_rows=True)
+    rows = {site: site_settings(project / site).site().training_rows for site in SITES}
+    simulated = read_config(advice / "config.toml").federation
+    assert isinstance(simulated, pf.Federation)
+    assert rows == dict(zip(simulated.clients, simulated.train.sizes, strict=True))
+
+
 def test_a_newcomer_needs_no_key(tmp_path) -> None:
     (tmp_path / "site.toml").write_text(
         '[site]\nname = "east"\n[data]\nsource = "csv"\npath = "rows.csv"\ntarget = "y"\n'

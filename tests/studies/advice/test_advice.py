@@ -121,10 +121,11 @@ def test_a_part_that_outlasts_the_time_is_ended_and_said(monkeypatch) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"minutes": 0}, "minutes must be above 0, found 0"),
-        ({"splits": 2}, "splits must be at least 3"),
+        ({"minutes": 0}, "minutes must be a number above 0, found 0"),
+        ({"splits": 2}, "splits must be a whole number, at least 3, found 2"),
         ({"methods": ["aplf"]}, "unknown method 'aplf'; did you mean 'apfl'"),
-        ({"models": ["mlp"]}, "unknown model 'mlp'"),
+        ({"models": ["mpl"]}, "unknown model 'mpl'; did you mean 'mlp'"),
+        ({"epsilon": -1}, "epsilon must be a number above 0, found -1"),
         ({"client": "site"}, "client and target go with a table"),
     ],
 )

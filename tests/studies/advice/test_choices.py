@@ -5,7 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import polyfed as pf
+from polyfed.models import linear
+from polyfed.problem.metrics import metric_named
+from polyfed.problem.problem import Problem
 from polyfed.studies.advice.choices import Deployed, federation_choice, site_choice, vote
+from polyfed.studies.advice.estimate import choose
+from polyfed.studies.advice.trials import Trial
 
 
 def test_the_lowest_validation_loss_is_chosen_and_of_equals_going_alone() -> None:
@@ -47,3 +53,32 @@ def test_most_splits_decide_what_a_site_deploys_and_a_tie_goes_to_the_federation
     assert vote(["alone", "alone", "personal"], "personal") == "alone"
     assert vote(["alone", "personal"], "personal") == "personal"
     assert vote(["global", "alone"], "personal") == "alone"
+
+
+def log_losses(chance: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    return -np.log(np.where(labels == 1, chance, 1 - chance))
+
+
+def trial(name: str, chances: list[float], labels: np.ndarray) -> Trial:
+    """Of three sites on one split: a chance of class 1 for each site's rows, with a little noise."""
+    noise = np.random.default_rng(len(name)).normal(0, 0.002, len(labels))
+    chance = np.repeat(chances, len(labels) // 3) + noise
+    loss = float(np.mean(log_losses(chance, labels)))
+    return Trial(name, "linear", [0], [loss], [loss], {"personal validation": chance[None]}, 0.0, 0, 0, 1)
+
+
+def test_a_site_that_is_unlike_the_others_does_not_keep_them_from_training_together() -> None:
+    """Together, two sites are better off and the third is ruined: over all rows going alone has the lower loss."""
+    labels = np.tile([0, 1, 1, 1], 30)
+    rows = {part: (np.zeros((40, 1)), labels[:40]) for part in ("train", "validation", "test")}
+    fed = pf.Federation.from_arrays({f"s{k}": rows for k in range(3)}, classes=2)
+    proper = metric_named("log_loss", Problem(fed, linear(), "softmax"))
+    alone, joint = trial("alone", [0.5] * 3, labels), trial("global", [0.75, 0.75, 0.01], labels)
+    assert alone.loss[0] < joint.loss[0]
+    choice = choose([alone, joint], 0, fed, proper)
+    assert choice.trial is joint
+    assert choice.deploys == ["personal", "personal", "alone"]
+    deployed = np.concatenate(
+        [joint.scores["personal validation"][0, :80], alone.scores["personal validation"][0, 80:]]
+    )
+    assert choice.losses["global (linear)"] == pytest.approx(np.mean(log_losses(deployed, labels)))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
 from polyfed.core.errors import PolyfedError
 from polyfed.data.formats.failures import reason
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
     from polyfed.data.federation import Federation
+
+
+_COMMA = re.compile(r"^\s*([-+]?\d+),(\d+)\s*$")
+"""A cell that is a number with a decimal comma."""
 
 
 def from_dataframe(
@@ -157,7 +162,7 @@ def _read_csv(path: Path, dialect: Dialect, text_columns: Sequence[str]) -> Data
     with warnings.catch_warnings():
         warnings.simplefilter("error", pd.errors.ParserWarning)
         try:
-            return pd.read_csv(
+            frame: Any = pd.read_csv(
                 path,
                 sep=dialect.separator,
                 encoding=dialect.encoding,
@@ -167,3 +172,8 @@ def _read_csv(path: Path, dialect: Dialect, text_columns: Sequence[str]) -> Data
             )
         except pd.errors.ParserWarning:
             raise PolyfedError(f"{path}: a row has more cells than the first line has names") from None
+    if dialect.decimal == ",":  # pandas leaves 1,5 as it is where a word stands in the column
+        for name in frame.columns:
+            if pd.api.types.is_string_dtype(frame[name]) and name not in text_columns:
+                frame[name] = frame[name].str.replace(_COMMA, r"\1.\2", regex=True)
+    return frame

@@ -15,6 +15,12 @@ if TYPE_CHECKING:
 
 MISSING = frozenset(("", "?", "-", ".", "NA", "N/A", "n/a", "<NA>", "NaN", "nan", "NaT", "null", "NULL", "None"))
 """Words that mean a missing cell, beside empty cells."""
+MISSING_IN_ANY_CASE = frozenset(
+    (
+        *("--", "#n/a", "n.a.", "unknown", "missing", "not available", "not known"),
+        *("k.a.", "k. a.", "keine angabe", "unbekannt", "fehlt", "inconnu"),
+    )
+)
 YES = frozenset(("yes", "y", "true", "t", "ja", "j", "oui", "si", "sí", "1"))
 NO = frozenset(("no", "n", "false", "f", "nein", "non", "0"))
 ISO, TIME = "iso", "time"
@@ -63,7 +69,7 @@ class Cells:
         codes, values = pd.factorize(self._column)
         spelt = [_spelt(value) for value in values.tolist()]
         words, merged = np.unique(np.array([*spelt, ""], dtype=object), return_inverse=True)
-        gone = np.array([word in MISSING or word in self._missing for word in words])
+        gone = np.array([_is_missing(word) or word in self._missing for word in words])
         kept = np.cumsum(~gone) - 1
         place = np.where(gone, -1, kept)[merged]  # the last is that of the empty word, for codes of -1
         return place[codes], words[~gone]
@@ -135,6 +141,15 @@ def _spelt(value: Any) -> str:
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
     return str(value).strip()
+
+
+def _is_missing(word: str) -> bool:
+    return word in MISSING or word.lower() in MISSING_IN_ANY_CASE
+
+
+def is_number(word: str) -> bool:
+    """Whether a word is read as a number."""
+    return not math.isnan(_number(word))
 
 
 def _number(word: str) -> float:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from polyfed.core.errors import PolyfedError
-from polyfed.data.tables.cells import PARTS
+from polyfed.data.tables.cells import PARTS, is_number
 from polyfed.data.tables.columns import Category, Column, Moment, Number, Skipped, YesNo
 from polyfed.data.tables.overrides import Override, check_names
 from polyfed.data.tables.preparation import Preparation
@@ -23,6 +23,10 @@ SOME = 0.5
 """The share of rows whose word another row of the site has, too, for words to be categories."""
 SENTENCE = 3
 """Blank-separated words in a cell, on average, that make it free text."""
+FEW_WORDS = 3
+"""Words that may stand among numbers, and count as missing there, such as "refused"."""
+MANY_NUMBERS = 20
+"""Different words at a site, on average, above which whole numbers with words among them are no categories."""
 PER_NAME = 20
 """A column that is named like an identifier, and has fewer rows than this for each value, is one."""
 IDENTIFIER = re.compile(r"(^|_)(id|ids|uuid|guid|rowid|key|index|idx|nr|number)$")
@@ -99,6 +103,8 @@ class _Column:
             return self._number(said) if (why := self._numbered()) is None else Skipped(self.name, why)
         if self.formats and self.moments[PARTS[-1]].count >= enough:
             return self._date(said)
+        if self._numbers_with_words():
+            return self._number(said)
         if self.yes + self.no >= enough:
             return self._yes_no(said)
         return self._words(said)
@@ -110,6 +116,14 @@ class _Column:
             return self._category(said)
         why = "free text" if self.length >= SENTENCE * self.present else "an identifier: nearly every row has its own"
         return Skipped(self.name, why)
+
+    def _numbers_with_words(self) -> bool:
+        """Whether most cells are numbers, and nearly all others one of a few words that stand for a missing one."""
+        sites = sum(site.present for site in self.sites)
+        several = self.whole < self.numbers.count or self.distinct > MANY_NUMBERS * sites
+        words = sorted((n for word, n in self.total.counts.items() if not is_number(word)), reverse=True)
+        read = self.numbers.count + sum(words[:FEW_WORDS])
+        return several and self.numbers.count >= SOME * self.present and read >= MOSTLY * self.present
 
     def _numbered(self) -> str | None:
         """Why whole numbers are an identifier, if they are."""

@@ -29,7 +29,8 @@ from polyfed.core.files import write_text
 from polyfed.deploy.flower.gate import Gatekeeper, PeerProtocol, fleet_app
 from polyfed.deploy.flower.grid import running_grid
 from polyfed.deploy.flower.processes import locked
-from polyfed.deploy.keys import public_bytes, read_public_key
+from polyfed.deploy.keys import public_bytes, read_public_key, warn_daily
+from polyfed.deploy.logs import log_to_output
 from polyfed.deploy.server.going_back import go_back
 from polyfed.deploy.server.serve import serve
 from polyfed.deploy.settings import FederationSettings, read_toml, server_settings
@@ -216,10 +217,7 @@ def _write_surely(path: Path, text: str) -> None:
 
 
 def main(folder: Path) -> None:
-    shown = logging.StreamHandler(sys.stdout)
-    shown.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    log.addHandler(shown)
-    log.setLevel(logging.INFO)
+    log_to_output(folder / "logs" / "superlink.log")
     ssl.SSLContext.sslobject_class = LoggedConnection
     try:
         with locked(folder / LOCK, wait=5.0):
@@ -233,6 +231,8 @@ def main(folder: Path) -> None:
             listen(folder, federation, factory, keeper)
             office = Office(folder, factory.state(), keeper)
             threading.Thread(target=office.watch, daemon=True).start()
+            names = ("ca", "server", *federation.sites)
+            warn_daily([folder / "certificates" / f"{name}.pem" for name in names], log.warning)
             log.info("listening on %s:%d", federation.host, federation.port)
             office.work()
     except PolyfedError as error:

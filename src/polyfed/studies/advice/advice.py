@@ -4,41 +4,65 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from polyfed.core.errors import Interrupted, PolyfedError, suggestion
+from polyfed.core.errors import Interrupted, PolyfedError
 from polyfed.data import Federation
 from polyfed.data.cautions import cautions
-from polyfed.models import linear, mlp
 from polyfed.problem.metrics import Metric, default_metric, metric_named
 from polyfed.problem.problem import Problem
 from polyfed.studies.advice.answer import Advice, SiteAdvice, end_of
 from polyfed.studies.advice.choices import Deployed, federation_choice, vote
-from polyfed.studies.advice.contenders import ALONE, contenders
-from polyfed.studies.advice.estimate import best_alone, choose, comparison, gains_of, key_of, site_values
+from polyfed.studies.advice.contenders import ALONE
+from polyfed.studies.advice.estimate import (
+    SplitChoices,
+    best_alone,
+    choose,
+    comparison,
+    gains_of,
+    key_of,
+    site_values,
+)
 from polyfed.studies.advice.influence import influence
-from polyfed.studies.advice.trials import OutOfTime, Trial, read_trial, run_trial
+from polyfed.studies.advice.kept_parts import KeptParts
+from polyfed.studies.advice.private import noise_for, privacy_cost
+from polyfed.studies.advice.settings import AdviceSettings
+from polyfed.studies.advice.trials import OutOfTime, Trial, run_trial
+from polyfed.studies.gains import Gains
 from polyfed.studies.verdicts import count_verdicts, detectable, verdict
 
 if TYPE_CHECKING:
     import pandas
 
-SPLITS = 10
-ROUNDS = 50
-L2 = 1e-3
 VALIDATION, TEST = 0.15, 0.2
 """The shares of a table's rows at each site that choose, and that judge."""
 MOST_INFLUENCE = 40
 """Sites up to which leaving each of them out is tried."""
-AFTERWARDS = 0.15
-"""The share of the time that is kept for what follows the choice."""
+AFTERWARDS, WITH_PRIVACY = 0.15, 0.3
+"""The share of the time that is kept for what follows the choice; with an epsilon."""
 FASTEST = 2.0
 """Seconds that no part of the work is thought to stay below, before any was timed."""
 Progress = Callable[[str, float], None]
 """Called with what is being done, and which share of it is."""
+
+
+@dataclass(frozen=True)
+class Clock:
+    """When the work began, when trying must end, and when all of it must."""
+
+    begun: float
+    tried_by: float
+    end: float
+
+    @classmethod
+    def of(cls, settings: AdviceSettings) -> Clock:
+        begun = time.monotonic()
+        kept = AFTERWARDS if settings.epsilon is None else WITH_PRIVACY
+        return cls(begun, begun + (1 - kept) * 60 * settings.minutes, begun + 60 * settings.minutes)
 
 
 class AdviceStopped(Interrupted):
@@ -55,10 +79,11 @@ def advise(
     *,
     client: str | None = None,
     target: str | None = None,
-    minutes: float = 5.0,
-    splits: int = SPLITS,
-    rounds: int = ROUNDS,
+    minutes: float = AdviceSettings.minutes,
+    splits: int = AdviceSettings.splits,
+    rounds: int = AdviceSettings.rounds,
     metric: str | None = None,
+    epsilon: float | None = None,
     seed: int = 0,
     folder: str | Path | None = None,
     resume: bool = False,
@@ -69,103 +94,174 @@ def advise(
     """Should these sites train together, how, and what should each of them deploy?
 
     Every way of training is tried with the same budget on `splits` draws of training, validation and test rows. In each
-    draw the federation's method is the one with the lowest validation loss, and each site may keep to its own or to the
-    global model where its validation rows speak for that for certain. Gains come from test rows, which choose nothing.
+    draw, each site may keep to its own or to the global model where its validation rows speak for that for certain, and
+    the federation's method is the one with the lowest validation loss of what sites then deploy. Gains come from test
+    rows, which choose nothing.
     `data`: a federation, or a table with a column of sites, `client`, and one to predict, `target`.
     `methods` and `models` leave others out; going alone is always tried.
+    `epsilon`: also say what this much privacy of the sites would cost.
     `minutes` bounds the work; what it leaves out is said. `folder`: where finished parts are kept; `resume`: go on.
     """
+    settings = AdviceSettings(
+        minutes,
+        splits,
+        rounds,
+        metric,
+        seed,
+        epsilon,
+        methods=None if methods is None else tuple(methods),
+        models=None if models is None else tuple(models),
+    )
     federation = _federation(data, client, target, seed)
-    _check(federation, minutes, splits, rounds)
-    begun = time.monotonic()
-    end = begun + 60 * minutes
-    tried_by = end - AFTERWARDS * 60 * minutes
+    return advise_with(settings, federation, folder=folder, resume=resume, progress=progress)
+
+
+def advise_with(
+    settings: AdviceSettings,
+    federation: Federation,
+    *,
+    folder: str | Path | None = None,
+    resume: bool = False,
+    progress: Progress | None = None,
+) -> Advice:
+    """`advise`, with all that can be set."""
+    settings.check()
+    _check(federation)
+    clock = Clock.of(settings)
     say = progress or (lambda *_: None)
-    federations = [federation.redrawn(seed + split) for split in range(splits)]
+    federations = [federation.redrawn(settings.seed + split) for split in range(settings.splits)]
     loss = "softmax" if federation.classes is not None else _binary_or_squared(federation)
-    kinds: dict[str, Any] = {"linear": linear(), "MLP [16]": mlp([16])}
-    for name in models or ():
-        if name not in kinds:
-            raise PolyfedError(f"unknown model {name!r}{suggestion(name, kinds)}")
     problems = {
-        name: [Problem(fed, model, loss, l2=L2) for fed in federations]
-        for name, model in kinds.items()
-        if models is None or name in models
+        name: [Problem(fed, model, loss, l2=settings.l2) for fed in federations]
+        for name, model in settings.kinds.items()
     }
     first = next(iter(problems.values()))[0]
-    shown = default_metric(first) if metric is None else metric_named(metric, first)
+    shown = default_metric(first) if settings.metric is None else metric_named(settings.metric, first)
     proper = metric_named("squared_error" if first.loss.name == "squared" else "log_loss", first)
-    for name in methods or ():
-        known = [contender.name for contender in contenders()]
-        if name not in known:
-            raise PolyfedError(f"unknown method {name!r}{suggestion(name, known)}")
-    wanted = [
-        (name, contender)
-        for name in problems
-        for contender in contenders()
-        if methods is None or contender.name in {ALONE, *methods}
-    ]
+    if settings.epsilon is not None:
+        noise_for(settings.epsilon, settings.rounds, len(federation))  # refuses before anything is trained
+    kept = None if folder is None else KeptParts.begin(Path(folder), settings.identity(federation), resume)
+    trials, skipped = _trained(settings, problems, proper, clock, kept, say)
+    return _answer(settings, trials, problems, federations, shown, proper, skipped, clock, say)
+
+
+def _trained(
+    settings: AdviceSettings,
+    problems: dict[str, list[Problem]],
+    proper: Metric,
+    clock: Clock,
+    parts: KeptParts | None,
+    say: Progress,
+) -> tuple[list[Trial], list[str]]:
+    """Every way of training with every model, as far as the time goes, and what it left out."""
+    wanted = [(name, way) for name in problems for way in settings.ways]
     trials: list[Trial] = []
     skipped: list[str] = []
     longest: dict[str, float] = {}
-    for place, (name, contender) in enumerate(wanted):
-        path = None if folder is None else Path(folder) / "trials" / f"{place:02d}.safetensors"
-        kept = read_trial(path) if path is not None and resume else None
-        what = f"{contender.label}, {name}"
+    for place, (name, way) in enumerate(wanted):
+        kept = None if parts is None else parts.read(place)
+        what = f"{way.label}, {name}"
         if kept is None:
             expected = longest.get(name, 1.5 * max(longest.values(), default=FASTEST))
-            if trials and time.monotonic() + expected > tried_by:
+            if trials and time.monotonic() + expected > clock.tried_by:
                 skipped.append(what)
                 continue
             started = time.monotonic()
-            latest = tried_by if trials else float("inf")
+            latest = clock.tried_by if trials else float("inf")
             try:
                 kept = run_trial(
-                    contender, name, problems[name], proper, rounds, lambda share, w=what: say(w, share), latest
+                    way, name, problems[name], proper, settings.rounds, lambda share, w=what: say(w, share), latest
                 )
             except OutOfTime:
                 skipped.append(what)
                 continue
             if kept is None:
-                raise AdviceStopped(len(trials), len(wanted), None if folder is None else Path(folder))
+                raise AdviceStopped(len(trials), len(wanted), None if parts is None else parts.folder)
             longest[name] = max(longest.get(name, 0.0), time.monotonic() - started)
-            if path is not None:
-                kept.write(path)
+            if parts is not None:
+                parts.write(place, kept)
         say(what, 1.0)
         if kept.scores:
             trials.append(kept)
         else:
             skipped.append(f"{what}: every candidate diverged on some split")
-    return _answer(trials, problems, federations, shown, proper, skipped, begun, end, rounds, say)
+    return trials, skipped
 
 
 def _answer(
+    settings: AdviceSettings,
     trials: list[Trial],
     problems: dict[str, list[Problem]],
     federations: list[Federation],
     shown: Metric,
     proper: Metric,
     skipped: list[str],
-    begun: float,
-    end: float,
-    rounds: int,
+    clock: Clock,
     say: Progress,
 ) -> Advice:
     if not any(trial.contender == ALONE for trial in trials):
         raise PolyfedError("training alone diverged with every stepsize: are features on very different scales?")
     choices = [choose(trials, split, federations[split], proper) for split in range(len(federations))]
     names = {key_of(trial): trial for trial in trials}
-    mean_loss = {key: float(np.mean(trial.loss)) for key, trial in names.items()}
+    mean_loss = {key: float(np.mean([choice.losses[key] for choice in choices])) for key in names}
     winner = names[federation_choice(mean_loss, key_of(best_alone(trials, None)))]
-    default: Deployed = "alone" if winner.contender == ALONE else "personal"
+    contender = next(way for way in settings.ways if way.name == winner.contender)
+    candidate = contender.candidates[winner.best]
+    alone = next((t for t in trials if t.contender == ALONE and t.model == winner.model), best_alone(trials, None))
+    alone_way = next(way for way in settings.ways if way.name == ALONE)
     advised, together = (gains_of(federations, choices, shown, free) for free in (True, False))
-    corrected = count_verdicts(advised.clients).verdicts
+    cost = effects = None
+    if winner.contender != ALONE and settings.epsilon is not None:
+        say(f"privacy at epsilon {settings.epsilon:g}", 0.0)
+        own = [trial for trial in trials if trial.contender == ALONE]
+        try:
+            cost = privacy_cost(
+                settings.epsilon, candidate, winner.model, own, choices, problems, federations, shown, proper,
+                settings.rounds, clock.end, say,
+            )  # fmt: skip
+        except OutOfTime:
+            skipped.append(f"privacy at epsilon {settings.epsilon:g}")
+    if winner.contender != ALONE and 2 < len(federations[0]) <= MOST_INFLUENCE and time.monotonic() < clock.end:
+        say("leaving each site out", 0.0)
+        effects = influence(problems[winner.model], candidate, proper, settings.rounds, clock.end)
     fed = federations[0]
+    return Advice(
+        winner.contender,
+        contender.label,
+        winner.model,
+        candidate,
+        alone_way.candidates[alone.best],
+        shown,
+        _sites(federations, choices, advised, together, shown, "alone" if winner.contender == ALONE else "personal"),
+        advised.mean,
+        comparison(trials, mean_loss, problems, federations, shown, proper),
+        skipped,
+        [str(caution) for caution in cautions(fed)],
+        winner.rounds,
+        winner.bits_up,
+        winner.bits_down,
+        winner.seconds,
+        time.monotonic() - clock.begun,
+        settings,
+        effects,
+        cost,
+    )
+
+
+def _sites(
+    federations: list[Federation],
+    choices: list[SplitChoices],
+    advised: Gains,
+    together: Gains,
+    shown: Metric,
+    default: Deployed,
+) -> list[SiteAdvice]:
+    fed = federations[0]
+    corrected = count_verdicts(advised.clients).verdicts
     sizes = sum((fed.split(part).sizes for part in ("train", "validation", "test")), np.zeros(len(fed), int))
     sites = []
     for place, client in enumerate(fed.clients):
         own, joint = advised.clients[place], together.clients[place]
-        values = site_values(federations, choices, shown, place)
         sites.append(
             SiteAdvice(
                 client,
@@ -178,38 +274,14 @@ def _answer(
                 end_of(own, own.high),
                 corrected[place],
                 detectable(own) if own.known else None,
-                *values,
+                *site_values(federations, choices, shown, place),
                 verdict(joint),
                 joint.estimate,
                 end_of(joint, joint.low),
                 end_of(joint, joint.high),
             )
         )
-    contender = next(c for c in contenders() if c.name == winner.contender)
-    candidate = contender.candidates[winner.best]
-    effects = None
-    if winner.contender != ALONE and 2 < len(fed) <= MOST_INFLUENCE and time.monotonic() < end:
-        say("leaving each site out", 0.0)
-        effects = influence(problems[winner.model], candidate, proper, rounds, end)
-    return Advice(
-        winner.contender,
-        contender.label,
-        winner.model,
-        candidate,
-        shown,
-        sites,
-        advised.mean,
-        comparison(trials, problems, federations, shown, proper),
-        skipped,
-        [str(caution) for caution in cautions(fed)],
-        winner.rounds,
-        winner.bits_up,
-        winner.bits_down,
-        winner.seconds,
-        time.monotonic() - begun,
-        len(federations),
-        effects,
-    )
+    return sites
 
 
 def _binary_or_squared(federation: Federation) -> str:
@@ -228,13 +300,9 @@ def _federation(data: Any, client: str | None, target: str | None, seed: int) ->
     return Federation.from_dataframe(data, client=client, target=target, validation=VALIDATION, test=TEST, seed=seed)
 
 
-def _check(federation: Federation, minutes: float, splits: int, rounds: int) -> None:
+def _check(federation: Federation) -> None:
     if len(federation) < 2:
         raise PolyfedError("advise needs at least two sites (is it the right client column?), found one")
-    if not minutes > 0:
-        raise PolyfedError(f"minutes must be above 0, found {minutes:g}")
-    if splits < 3 or rounds < 1:
-        raise PolyfedError(f"splits must be at least 3 and rounds at least 1, found {splits} and {rounds}")
     for part in ("validation", "test"):
         if not federation.split(part).rows:
             raise PolyfedError(f"advise needs {part} rows at the sites, found none")

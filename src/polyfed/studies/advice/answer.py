@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 from polyfed.core import html
@@ -10,6 +12,8 @@ from polyfed.problem.metrics import Metric
 from polyfed.studies.advice.choices import Deployed
 from polyfed.studies.advice.contenders import ALONE, Candidate
 from polyfed.studies.advice.influence import Influence
+from polyfed.studies.advice.private import PrivacyCost
+from polyfed.studies.advice.settings import AdviceSettings
 from polyfed.studies.verdicts import Interval, Verdict
 
 
@@ -49,6 +53,8 @@ class Advice:
     label: str
     model: str
     candidate: Candidate
+    alone: Candidate
+    """how sites train alone, with the same model"""
     metric: Metric
     sites: list[SiteAdvice]
     mean: Interval
@@ -66,8 +72,14 @@ class Advice:
     """of one training, all sites on this machine"""
     seconds: float
     """of finding this"""
-    splits: int
+    settings: AdviceSettings = field(repr=False)
+    """what was tried"""
     influence: Influence | None = field(default=None, repr=False)
+    privacy: PrivacyCost | None = field(default=None, repr=False)
+
+    @property
+    def splits(self) -> int:
+        return self.settings.splits
 
     @property
     def sentence(self) -> str:
@@ -93,6 +105,13 @@ class Advice:
         columns = ("client", "rows", "deploy", "verdict", f"gain, {self.metric.label}", "low", "high")
         return html.page(self.sentence, *map(html.note, self.warnings), html.table(columns, rows))
 
+    def next_commands(self, folder: Path) -> list[str]:
+        """What to do next: repeat it, and where training together is advised, deploy it."""
+        again = f"polyfed compare {shlex.quote(str(folder / 'config.toml'))}"
+        if self.method == ALONE and all(site.deploy == "alone" for site in self.sites):
+            return [again]
+        return [again, f"polyfed deploy init federation --from {shlex.quote(str(folder))}"]
+
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
         mean = self.mean
@@ -107,6 +126,7 @@ class Advice:
             "methods": self.table,
             "influence": None if self.influence is None else self.influence.as_dict(),
             "brings": None if self.influence is None else self.influence.brings_by_site,
+            "privacy": None if self.privacy is None else self.privacy.as_dict([site.client for site in self.sites]),
             "skipped": self.skipped,
             "warnings": self.warnings,
             "rounds": self.rounds,
@@ -115,6 +135,7 @@ class Advice:
             "training_seconds": self.training_seconds,
             "seconds": self.seconds,
             "splits": self.splits,
+            "seed": self.settings.seed,
         }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +26,8 @@ class SplitChoices:
     alone: Trial
     split: int
     deploys: list[Deployed]
+    losses: dict[str, float]
+    """by trial: the validation loss of what sites would deploy"""
 
     def scores(self, place: int, rows: slice, free: bool) -> np.ndarray:
         """A site's test scores: of what it chose, if it is free to, else of the federation's model."""
@@ -35,24 +37,42 @@ class SplitChoices:
 
 
 def choose(trials: Sequence[Trial], split: int, federation: Federation, proper: Metric) -> SplitChoices:
-    assert proper.by_row is not None
+    """The trial with the lowest validation loss, where sites whose rows speak against it for certain leave it."""
     alone = best_alone(trials, split)
     names = {key_of(trial): trial for trial in trials}
-    best = names[federation_choice({key: trial.loss[split] for key, trial in names.items()}, key_of(alone))]
-    stays = best.contender == ALONE
-    others = [trial for trial in trials if trial.contender != ALONE]
-    together = min(others, key=lambda trial: trial.loss[split]) if others else best
-    part, deploys = federation.validation, []
+    losses: dict[str, float] = {}
+    left: dict[str, list[Deployed]] = {}
+    for key, trial in names.items():
+        losses[key] = trial.loss[split]
+        if trial.contender != ALONE:
+            left[key], losses[key] = _sites_choose(trial, alone, split, federation, proper, "personal")
+    best = names[federation_choice(losses, key_of(alone))]
+    if best.contender != ALONE:
+        return SplitChoices(best, alone, split, left[key_of(best)], losses)
+    if not left:
+        return SplitChoices(best, alone, split, ["alone"] * len(federation), losses)
+    together = names[min(left, key=lambda key: losses[key])]
+    deploys, _ = _sites_choose(together, alone, split, federation, proper, "alone")
+    return SplitChoices(together, alone, split, deploys, losses)
+
+
+def _sites_choose(
+    trial: Trial, alone: Trial, split: int, federation: Federation, proper: Metric, default: Deployed
+) -> tuple[list[Deployed], float]:
+    """What each site deploys, and the mean loss of that over all validation rows."""
+    assert proper.by_row is not None
+    part, deploys, total = federation.validation, [], 0.0
     for place in range(len(federation)):
         rows = slice(part.offsets[place], part.offsets[place + 1])
         options: dict[Deployed, np.ndarray] = {
             "alone": proper.by_row(alone.of("personal", "validation")[split][rows], part.y[rows]),
-            "personal": proper.by_row(together.of("personal", "validation")[split][rows], part.y[rows]),
+            "personal": proper.by_row(trial.of("personal", "validation")[split][rows], part.y[rows]),
         }
-        if together.has_global:
-            options["global"] = proper.by_row(together.of("global", "validation")[split][rows], part.y[rows])
-        deploys.append(site_choice("alone" if stays else "personal", options).deploy)
-    return SplitChoices(together, alone, split, deploys)
+        if trial.has_global:
+            options["global"] = proper.by_row(trial.of("global", "validation")[split][rows], part.y[rows])
+        deploys.append(site_choice(default, options).deploy)
+        total += float(np.sum(options[deploys[-1]]))
+    return deploys, total / part.rows
 
 
 def best_alone(trials: Sequence[Trial], split: int | None) -> Trial:
@@ -60,15 +80,25 @@ def best_alone(trials: Sequence[Trial], split: int | None) -> Trial:
     return min(alone, key=lambda trial: np.mean(trial.loss) if split is None else trial.loss[split])
 
 
-def gains_of(federations: list[Federation], choices: list[SplitChoices], shown: Metric, free: bool) -> Gains:
+def gains_of(
+    federations: list[Federation],
+    choices: list[SplitChoices],
+    shown: Metric,
+    free: bool,
+    over: list[SplitChoices] | None = None,
+) -> Gains:
+    """Of the choices over going alone, or over other choices; `free`: sites deploy what they chose."""
     first = federations[0]
     making = GainsInTheMaking(shown, len(first), "splits", first.train.sizes + first.validation.sizes)
     for place in range(len(first)):
         pairs = []
-        for federation, choice in zip(federations, choices, strict=True):
+        for split, (federation, choice) in enumerate(zip(federations, choices, strict=True)):
             rows = slice(federation.test.offsets[place], federation.test.offsets[place + 1])
-            own = choice.alone.of("personal", "test")[choice.split][rows]
-            pairs.append((choice.scores(place, rows, free), own, federation.test.y[rows]))
+            if over is None:
+                reference = choice.alone.of("personal", "test")[choice.split][rows]
+            else:
+                reference = over[split].scores(place, rows, free)
+            pairs.append((choice.scores(place, rows, free), reference, federation.test.y[rows]))
         making.add(place, pairs, same_rows(federations, place))
     return making.finished()
 
@@ -89,12 +119,16 @@ def site_values(
 
 def comparison(
     trials: list[Trial],
+    losses: Mapping[str, float],
     problems: dict[str, list[Problem]],
     federations: list[Federation],
     shown: Metric,
     proper: Metric,
 ) -> list[dict[str, Any]]:
-    """A row per contender and model, and one for the constant predictor; metrics are means over sites and splits."""
+    """A row per contender and model, and one for the constant predictor; metrics are means over sites and splits.
+
+    `losses` chose: sites whose rows spoke against a trial had left it. Metrics are of the trial at all sites.
+    """
     rows: list[dict[str, Any]] = []
 
     def add(method: str, model: str, loss: float, scores: Callable[[int], np.ndarray]) -> None:
@@ -111,7 +145,7 @@ def comparison(
         return float(np.mean(proper.by_row(same(split, "validation"), federations[split].validation.y)))
 
     for trial in trials:
-        add(trial.contender, trial.model, float(np.mean(trial.loss)), lambda s, t=trial: t.of("personal", "test")[s])
+        add(trial.contender, trial.model, losses[key_of(trial)], lambda s, t=trial: t.of("personal", "test")[s])
     add("constant", "", float(np.mean([loss_of_same(split) for split in range(len(federations))])), same)
     return rows
 

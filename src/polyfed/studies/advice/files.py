@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from polyfed.core.errors import PolyfedError
 from polyfed.core.files import as_toml, write_csv, write_text
-from polyfed.data import Federation
 from polyfed.engine.identity import plain_value
-from polyfed.studies.advice.advice import L2
 from polyfed.studies.advice.answer import Advice
 from polyfed.studies.advice.contenders import ALONE, Candidate
 
@@ -29,19 +25,17 @@ def write_advice(advice: Advice, folder: Path, data: Mapping[str, Any]) -> None:
 
 def config_of(advice: Advice, data: Mapping[str, Any]) -> dict[str, Any]:
     """A config for `polyfed compare`: going alone, and what is advised, on as many splits."""
-    problem: dict[str, Any] = {"model": "linear", "l2": L2}
+    problem: dict[str, Any] = {"model": "linear", "l2": advice.settings.l2}
     if advice.model != "linear":
-        problem |= {"model": "mlp", "hidden": [16]}
+        problem |= {"model": "mlp", "hidden": list(advice.settings.hidden)}
     run: dict[str, Any] = {"rounds": advice.rounds, "splits": advice.splits, "metric": advice.metric.name}
     run["eval_every"] = advice.rounds
     tune = advice.candidate.finetune
     if tune is not None:
         run |= {"finetune_steps": tune.steps, "finetune_lr": tune.lr}
-    methods = [{"label": "alone", "name": "local"}]
+    methods = [_method("alone", advice.alone)]
     if advice.method != ALONE:
         methods.append(_method(advice.label, advice.candidate))
-    else:
-        methods = [_method("alone", advice.candidate)]
     return {"data": dict(data), "problem": problem, "run": run, "compare": methods}
 
 
@@ -56,21 +50,3 @@ def _method(label: str, candidate: Candidate) -> dict[str, Any]:
     if candidate.finetune is not None:
         section["finetune"] = True
     return section
-
-
-def forget(folder: Path, federation: Federation) -> None:
-    """Remove what an earlier call has left, and note whose rows the next one is about."""
-    shutil.rmtree(folder / "trials", ignore_errors=True)
-    for name in ("advice.json", "sites.csv", "methods.csv", "config.toml", "report.html"):
-        (folder / name).unlink(missing_ok=True)
-    (folder / "trials").mkdir(parents=True)
-    write_text(folder / "trials" / "data.json", json.dumps({"digest": federation.digest()}) + "\n")
-
-
-def refuse_other_data(folder: Path, federation: Federation) -> None:
-    """Go on only with the rows that the kept parts were made of."""
-    path = folder / "trials" / "data.json"
-    if not path.exists():
-        raise PolyfedError(f"{folder}: there is nothing here to resume")
-    if json.loads(path.read_text()).get("digest") != federation.digest():
-        raise PolyfedError(f"{folder}: was begun with other rows, or another seed; use --overwrite or another --out")
