@@ -30,6 +30,7 @@ from polyfed.deploy.flower.gate import Gatekeeper, PeerProtocol, fleet_app
 from polyfed.deploy.flower.grid import running_grid
 from polyfed.deploy.flower.processes import locked
 from polyfed.deploy.keys import public_bytes, read_public_key
+from polyfed.deploy.protocol.plain_values import printable
 from polyfed.deploy.server.going_back import go_back
 from polyfed.deploy.server.serve import serve
 from polyfed.deploy.settings import FederationSettings, read_toml, server_settings
@@ -60,6 +61,14 @@ class RunEnd(TypedDict):
 
     id: str
     why: str
+
+
+class OneLine(logging.Formatter):
+    """Log lines whose message cannot begin another line, or speak to a terminal, whatever a site wrote."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        record.message = printable(record.message)
+        return super().formatMessage(record)
 
 
 class LoggedConnection(ssl.SSLObject):
@@ -180,7 +189,7 @@ class Office:
             with running_grid(self.state, self.keeper) as grid:
                 serve(grid, request["settings"], self.folder)
         except PolyfedError as error:
-            return str(error)
+            return printable(str(error))
         except (OSError, SafetensorError) as error:  # a full disk
             return f"the server cannot write: {error}; `polyfed deploy run` goes on from the last round that was kept"
         except Exception as error:  # the server outlives a run that fails
@@ -217,7 +226,7 @@ def _write_surely(path: Path, text: str) -> None:
 
 def main(folder: Path) -> None:
     shown = logging.StreamHandler(sys.stdout)
-    shown.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    shown.setFormatter(OneLine("%(asctime)s %(levelname)s %(message)s"))
     log.addHandler(shown)
     log.setLevel(logging.INFO)
     ssl.SSLContext.sslobject_class = LoggedConnection
