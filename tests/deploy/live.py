@@ -103,7 +103,7 @@ class Live:
         if server is not None:
             server.stop()
 
-    def simulated(self, cohorts: Sequence[Sequence[str]] | None = None) -> Simulation:
+    def simulated(self, cohorts: Sequence[Sequence[str]] | None = None, **more: Any) -> Simulation:
         """The same run in the simulator, over all sites' rows; `cohorts`: the sites of each round, if not all."""
         sections = read_toml(self.server / "server.toml")
         tables = [s.site().federation for s in (site_settings(self.folder / site) for site in self.sites)]
@@ -126,7 +126,7 @@ class Live:
         privacy = privacy_settings(sections.get("privacy"), "server.toml")
         with nullcontext() if cohorts is None else in_cohorts(self.sites, cohorts):
             simulation = Simulation(
-                problem, algorithm_from(sections["algorithm"]), dtype=options["dtype"], privacy=privacy
+                problem, algorithm_from(sections["algorithm"]), dtype=options["dtype"], privacy=privacy, **more
             )
             simulation.prepare()
             simulation.advance(options["rounds"])

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from flwr.app import Error, Message
 from flwr.proto.node_pb2 import NodeInfo
-from flwr.serverapp import Grid
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 from flwr.supercore.task_identity import TaskIdentity
 
 import polyfed as pf
 from polyfed.deploy.new_site import read_published
+from polyfed.deploy.protocol.messages import SiteGrid
 from polyfed.deploy.server.going_back import go_back
 from polyfed.deploy.server.serve import serve
 from polyfed.deploy.site.policy import RunPolicy
@@ -32,7 +32,7 @@ ANYTHING = RunPolicy(smallest_batch=1, fewest_sites=1, changes="allow")
 """The policy of a site that is asked for whatever a test needs."""
 
 
-class Loopback(Grid):
+class Loopback(SiteGrid):
     """Sites behind one grid; `absent` ones are not connected, `change` meddles with answers."""
 
     def __init__(
@@ -107,6 +107,10 @@ class Loopback(Grid):
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
         return [self.replies.pop(given) for given in list(message_ids) if given in self.replies]
+
+    def forget(self, message_ids: Iterable[str]) -> None:
+        for given in message_ids:
+            self.replies.pop(given, None)
 
     def _answer(self, name: str, message: Message) -> Message:
         try:

@@ -131,6 +131,7 @@ def warn_daily(paths: Sequence[Path], say: Callable[[str], None]) -> None:
 
 def _authority(folder: Path) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:
     """The key with which certificates are issued, and its own certificate."""
+    refuse_open(folder / "ca.key")
     try:
         authority = serialization.load_pem_private_key((folder / "ca.key").read_bytes(), None)
         root = x509.load_pem_x509_certificate((folder / "ca.pem").read_bytes())
@@ -166,8 +167,15 @@ def read_public_key(path: Path) -> ec.EllipticCurvePublicKey:
     return key
 
 
+def refuse_open(path: Path) -> None:
+    """Refuse a file with a private key that others than its owner can read."""
+    if os.name == "posix" and path.is_file() and path.stat().st_mode & 0o077:
+        raise PolyfedError(f"{path}: others can read this private key; run chmod 600 {path}")
+
+
 def read_private_key(path: Path) -> ec.EllipticCurvePrivateKey:
     """A site's private key, as ssh-keygen writes it."""
+    refuse_open(path)
     try:
         key = serialization.load_ssh_private_key(path.read_bytes(), None)
     except (OSError, ValueError, TypeError, UnsupportedAlgorithm) as error:

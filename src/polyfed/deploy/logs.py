@@ -9,11 +9,23 @@ import sys
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 
+from polyfed.deploy.protocol.plain_values import printable
+
 LARGEST = 5_000_000
 """The bytes of a log file above which it is put aside."""
 KEPT = 5
 """How many that were put aside are kept: NAME.1 is the newest."""
-LINE = logging.Formatter("%(asctime)s %(levelname)s %(message)s")
+
+
+class OneLine(logging.Formatter):
+    """Log lines whose message cannot begin another line, or speak to a terminal, whatever a site wrote."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        record.message = printable(record.message)
+        return super().formatMessage(record)
+
+
+LINE = OneLine("%(asctime)s %(levelname)s %(message)s")
 
 
 class OutputHandler(logging.StreamHandler):

@@ -31,3 +31,15 @@ def test_what_does_not_fit_the_fixed_point_is_refused() -> None:
         FIXED.encoded(np.array([0.0, -2e6]))
     with pytest.raises(Refused, match="beyond what its uploads can add up to"):
         FIXED.decoded(np.array([2**62 + 2**61], "<u8"))
+
+
+@pytest.mark.parametrize("bound", [1.0, 3.0, 1000.0, 1e6])
+@pytest.mark.parametrize("parties", [2, 3, 5, 17])
+def test_what_was_added_in_the_highest_bits_is_seen_whatever_the_bound(bound, parties) -> None:
+    """A site that adds 2^61, or takes it off, while all numbers are as large as they usually are."""
+    fixed = FixedPoint(bound, parties)
+    honest = np.sum([fixed.encoded(np.array([0.5 * bound, -0.1 * bound])) for _ in range(parties)], axis=0)
+    np.testing.assert_allclose(fixed.decoded(honest), parties * bound * np.array([0.5, -0.1]), rtol=1e-9)
+    for moved in (np.uint64(2**61), np.uint64(2**64 - 2**61)):
+        with pytest.raises(Refused, match="beyond what its uploads can add up to"):
+            fixed.decoded(honest + np.array([0, moved], "<u8"))

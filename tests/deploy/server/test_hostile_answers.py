@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
+from flwr.app import ConfigRecord, Message
 
 import polyfed as pf
 from polyfed.deploy.protocol import wire
@@ -19,55 +19,11 @@ from polyfed.deploy.server.progress import read_progress
 from polyfed.engine.checkpoint import checkpoint as checkpoints
 from tests.conftest import few
 from tests.deploy.expected import close, simulated, small
+from tests.deploy.lies import FACTS, HOSTILE, changed, filled, lied, scaled
 from tests.deploy.loopback import Loopback
-from tests.deploy.server.test_coordinator import METHOD, changed, scripted
+from tests.deploy.server.test_coordinator import METHOD, scripted
 
 FEDAVG = {**small("fedavg"), "weighting": "size"}
-
-
-def scaled(reply: Message, factor: float) -> Message:
-    arrays = wire.as_arrays(reply.content.array_records["upload"])
-    return changed(reply, {name: array * factor for name, array in arrays.items()})
-
-
-def filled(reply: Message, value: float) -> Message:
-    arrays = wire.as_arrays(reply.content.array_records["upload"])
-    return changed(reply, {name: np.full_like(array, value) for name, array in arrays.items()})
-
-
-def with_bytes(reply: Message, data: bytes, stype: str = "numpy.ndarray") -> Message:
-    record = reply.content.array_records["upload"]
-    reply.content["upload"] = ArrayRecord({name: Array("float64", (1,), stype, data) for name in record})
-    return reply
-
-
-def claiming(shape: tuple[int, ...]) -> bytes:
-    """A NumPy file whose head claims a shape that is not there."""
-    head = f"{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}, }}".encode()
-    head += b" " * (-(len(head) + 11) % 64) + b"\n"
-    return b"\x93NUMPY\x01\x00" + len(head).to_bytes(2, "little") + head + bytes(24)
-
-
-HOSTILE = {
-    "weight below zero": (lambda reply: changed(reply, weight=-2.0), "its weight must be a number above 0"),
-    "weight zero": (lambda reply: changed(reply, weight=0.0), "its weight must be a number above 0"),
-    "weight beyond the rows": (lambda reply: changed(reply, weight=1e9), r"its weight is 1e\+09, expected {rows:g}"),
-    "weight as text": (lambda reply: changed(reply, weight="1"), "weight must be a number, found '1'"),
-    "weight as a list": (lambda reply: changed(reply, weight=[1.0]), "weight must be a number"),
-    "weight as true": (lambda reply: changed(reply, weight=True), "weight must be a number, found True"),
-    "weight not finite": (lambda reply: changed(reply, weight=float("nan")), "its weight is not finite"),
-    "upload of 1e30": (lambda reply: scaled(reply, 1e30), "its upload has norm"),
-    "round as text": (lambda reply: changed(reply, round="1"), "round must be a whole number, found '1'"),
-    "good as a number": (lambda reply: changed(reply, good=1), "good must be true or false, found 1"),
-    "site as bytes": (lambda reply: changed(reply, site=b"x"), "it answers as site"),
-    "garbage": (lambda reply: with_bytes(reply, b"garbage"), "cannot be read"),
-    "no bytes": (lambda reply: with_bytes(reply, b""), "cannot be read"),
-    "unknown serialisation": (lambda reply: with_bytes(reply, b"", "pickle"), "serialised in an unknown way"),
-    "2^40 numbers": (lambda reply: with_bytes(reply, claiming((2**40,))), "not as many as its head says"),
-    "a shape below zero": (lambda reply: with_bytes(reply, claiming((-1,))), "cannot be read"),
-    "no content": (lambda reply: Message(RecordDict(), reply_to=_asked()), "the answer lacks run"),
-    "a code": (lambda reply: changed(reply, code="{}"), "a code, although nothing is compressed"),
-}
 
 
 @pytest.mark.parametrize("kind", few(HOSTILE, "weight below zero", "upload of 1e30", "2^40 numbers"))
@@ -87,35 +43,14 @@ def test_a_hostile_answer_is_refused_by_name_and_counted_and_the_run_goes_on(
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(server))
 
 
-def _asked() -> Message:
-    return Message(RecordDict({"nothing": ArrayRecord()}), 1, "train")
-
-
-FACTS = {
-    "2^40 rows": ({"rows": [2**40, 0]}, r"rows must be a whole number from 0 to 1000000000"),
-    "rows below zero": ({"rows": [-5, 0]}, "rows must be a whole number"),
-    "no rows": ({"rows": [0, 0]}, "rows must be at least one"),
-    "rows as text": ({"rows": "many"}, "rows must be two whole numbers"),
-    "10^6 classes": ({"kind": {"classes": 10**6, "outputs": 10**6}}, "kind.classes must be a whole number from 0 to"),
-    "features without end": ({"kind": {"features": [10**7, 10**7]}}, "with a product of at most"),
-    "a kind that is none": ({"kind": {"kind": "pickles"}}, "kind.kind must be"),
-    "columns beyond bounds": ({"columns": {"lean": 1e300}}, "column 'lean' must be a number"),
-    "something else": ({"surprise": 1}, "1 too many"),
-}
-
-
 @pytest.mark.parametrize("kind", few(FACTS, "2^40 rows", "10^6 classes"))
 def test_facts_beyond_bounds_are_refused_by_name(three, loopback, kind) -> None:
     grid: Loopback = loopback()
     change, said = FACTS[kind]
 
     def lie(site: str, round: int, reply: Message) -> Message:
-        about = reply.content.config_records["about"]
-        if site == "site-1" and "facts" in about:
-            facts = json.loads(str(about["facts"]))
-            for name, value in change.items():
-                facts[name] = {**facts[name], **value} if isinstance(value, dict) and name in facts else value
-            about["facts"] = json.dumps(facts)
+        if site == "site-1":
+            lied(reply.content.config_records["about"], change)
         return reply
 
     grid.change = lie

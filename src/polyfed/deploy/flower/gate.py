@@ -96,6 +96,8 @@ class Mail:
     """the bytes so far of each answer, by its push session"""
     parts: dict[str, list[str]] = field(default_factory=dict)
     """the parts of each answer, by its id"""
+    answers: dict[str, str] = field(default_factory=dict)
+    """the answer to each message, by the message's id"""
 
 
 @dataclass
@@ -143,8 +145,12 @@ class Gatekeeper:
             metadata = request.messages_list[0].metadata
             if metadata.src_node_id != node or metadata.reply_to_message_id not in self._mail(node).handed:
                 raise PermissionError("an answer to a message that another site was sent")
-            if _parts(tree, MOST_PARTS) is None or tree.object_id != metadata.message_id:
+            parts, mail = _parts(tree, MOST_PARTS), self._mail(node)
+            if parts is None or tree.object_id != metadata.message_id:
                 raise PermissionError(f"an answer of more than {MOST_PARTS} parts, or not of its own")
+            given = mail.answers.get(metadata.reply_to_message_id, tree.object_id)
+            if given != tree.object_id or mail.parts.get(given, parts) != parts:
+                raise PermissionError("a second answer to the same message")
         elif isinstance(request, PushObjectRequest):
             mail = self._mail(request.node.node_id)
             if request.session_id not in mail.begun:
@@ -170,6 +176,7 @@ class Gatekeeper:
         elif isinstance(request, PushMessagesRequest):
             mail, tree = self._mail(request.node.node_id), request.message_object_trees[0]
             _put(mail.begun, response.session_id, 0)
+            _put(mail.answers, request.messages_list[0].metadata.reply_to_message_id, tree.object_id)
             _put(mail.parts, tree.object_id, _parts(tree, MOST_PARTS) or [])
 
     def parts_of(self, node: int, answer: str) -> list[str]:

@@ -12,7 +12,6 @@ from flwr.app.message import make_message, remove_content_from_message
 from flwr.common.constant import NOOP_FLWR_AID, SUPERLINK_NODE_ID, ErrorCode, SubStatus
 from flwr.proto.node_pb2 import NodeInfo
 from flwr.server.superlink.linkstate import LinkState
-from flwr.serverapp import Grid
 from flwr.supercore.constant import NOOP_FEDERATION_ID, TaskType
 from flwr.supercore.heartbeat import HeartbeatSender
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree, no_object_id_recompute
@@ -21,11 +20,13 @@ from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
 
 from polyfed.deploy.flower.gate import Gatekeeper
+from polyfed.deploy.protocol.messages import SiteGrid
+from polyfed.deploy.protocol.plain_values import printable
 
 log = logging.getLogger("polyfed")
 
 
-class FleetGrid(Grid):
+class FleetGrid(SiteGrid):
     """A run's grid. Nothing that a site sends can stop it or hold it up: an answer is taken when all of it is there."""
 
     def __init__(self, state: LinkState, keeper: Gatekeeper, run_id: int) -> None:
@@ -80,10 +81,17 @@ class FleetGrid(Grid):
                 continue
             taken = self._complete(answer)
             if taken is not None:
-                del self._arriving[asked]
-                self.state.delete_messages({asked})
+                self.forget([asked])
                 came.append(taken)
         return came
+
+    def forget(self, message_ids: Iterable[str]) -> None:
+        """Drop messages and what came in answer to them, whether the site fetched them, or sent all of it, or not."""
+        for asked in message_ids:
+            answers = [self._arriving.pop(asked, None), *self.state.get_message_res({asked}, self._run_id)]
+            self.state.delete_messages({asked})
+            for part in {asked, *(answer.metadata.message_id for answer in answers if answer is not None)}:
+                self.state.object_store.delete(part)
 
     def _complete(self, answer: Message) -> Message | None:
         """An answer with its content; None while a part is missing."""
@@ -96,14 +104,14 @@ class FleetGrid(Grid):
             return None
         try:
             inflated: Any = inflate_object_from_contents(head.message_id, _bytes(contents))
-            store.delete(head.message_id)
             if not isinstance(inflated, Message):
                 raise TypeError(f"it is a {type(inflated).__name__}")
             error = inflated.error if inflated.has_error() else None
             return make_message(head, None if error else inflated.content, error)
         except Exception as error:  # what a site sends must not end the run, whatever it is
-            log.warning("an answer of node %d cannot be read: %s: %s", head.src_node_id, type(error).__name__, error)
-            return make_message(head, error=Error(ErrorCode.UNKNOWN, f"its answer cannot be read: {error}"))
+            why = f"its answer cannot be read: {type(error).__name__}: {printable(str(error), 200)}"
+            log.warning("node %d: %s", head.src_node_id, why)
+            return make_message(head, error=Error(ErrorCode.UNKNOWN, why))
 
 
 @contextmanager

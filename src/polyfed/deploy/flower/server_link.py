@@ -12,7 +12,7 @@ from polyfed.core.errors import PolyfedError
 from polyfed.core.files import write_text
 from polyfed.deploy.flower.processes import LOOPBACK, ChildProcess, environment, locked
 from polyfed.deploy.flower.superlink import CURRENT, ENDED, LOCK, PRESENT, REQUESTED, RunEnd, RunRequest
-from polyfed.deploy.keys import read_public_key
+from polyfed.deploy.keys import read_public_key, refuse_open
 from polyfed.deploy.server.ledger import RoundLine
 from polyfed.deploy.server.progress import read_progress
 from polyfed.deploy.settings import FederationSettings, read_toml, server_settings
@@ -35,6 +35,8 @@ class SuperLinkServer:
                 raise PolyfedError(
                     f"{self.folder / 'certificates' / name} does not exist; `polyfed deploy init` makes it"
                 )
+        for name in ("server.key", "ca.key"):
+            refuse_open(self.folder / "certificates" / name)
         for site in self.federation.sites:
             read_public_key(self.folder / "keys" / f"{site}.pub")
 

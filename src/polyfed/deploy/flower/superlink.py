@@ -31,6 +31,7 @@ from polyfed.deploy.flower.grid import running_grid
 from polyfed.deploy.flower.processes import locked
 from polyfed.deploy.keys import public_bytes, read_public_key, warn_daily
 from polyfed.deploy.logs import log_to_output
+from polyfed.deploy.protocol.plain_values import printable
 from polyfed.deploy.server.going_back import go_back
 from polyfed.deploy.server.serve import serve
 from polyfed.deploy.settings import FederationSettings, read_toml, server_settings
@@ -181,7 +182,7 @@ class Office:
             with running_grid(self.state, self.keeper) as grid:
                 serve(grid, request["settings"], self.folder)
         except PolyfedError as error:
-            return str(error)
+            return printable(str(error))
         except (OSError, SafetensorError) as error:  # a full disk
             return f"the server cannot write: {error}; `polyfed deploy run` goes on from the last round that was kept"
         except Exception as error:  # the server outlives a run that fails

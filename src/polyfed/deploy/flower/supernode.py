@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import httpx
@@ -34,6 +34,7 @@ from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
 from polyfed.deploy.flower.grid import as_message
+from polyfed.deploy.flower.processes import locked
 from polyfed.deploy.keys import public_bytes, read_private_key, site_context
 from polyfed.deploy.settings import SiteSettings
 
@@ -43,6 +44,8 @@ POLL = 0.2
 TRY_AGAIN = 2.0
 """Seconds after which a site that lost its server, or was turned away, tries again."""
 LARGEST_MESSAGE = 4 * 2**30
+LOCK = "site.lock"
+"""Held in the site's folder while it runs: two processes there would mix its states."""
 
 
 class Unreadable(Exception):
@@ -55,6 +58,8 @@ class SuperNode:
     def __init__(self, settings: SiteSettings, say: Callable[[str], None] = log.info) -> None:
         self.settings, self.site, self._say = settings, settings.site(), say
         key = read_private_key(settings.key)
+        self._lock = ExitStack()
+        self._lock.enter_context(locked(settings.folder / LOCK, wait=5.0))
         self._public = public_bytes(key.public_key())
         self._context = site_context(settings.certificate, settings.own_certificate, key)
         self._signer = NodeAuthHttpInterceptor(key, key.public_key())
@@ -69,6 +74,7 @@ class SuperNode:
     def stop(self) -> None:
         self._ended.set()
         self._thread.join(timeout=2.0)
+        self._lock.close()
 
     def _serve(self) -> None:
         """Stay connected: a server that is gone, or does not know this site yet, is tried again."""

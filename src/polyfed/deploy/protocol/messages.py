@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import time
+from abc import abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
-from polyfed.deploy.protocol.plain_values import Refused, readable
+from polyfed.deploy.protocol.plain_values import Refused, printable, readable
 
 log = logging.getLogger("polyfed")
 ATTEMPTS = 3
@@ -22,6 +23,14 @@ MessageFor = Callable[[str], RecordDict]
 """The message to a site, by the site's name."""
 TakeAnswer = Callable[[str, RecordDict], str | None]
 """Takes a site's answer; returns None, or why it refuses it."""
+
+
+class SiteGrid(Grid):
+    """A grid that can drop messages that nobody waits for any more."""
+
+    @abstractmethod
+    def forget(self, message_ids: Iterable[str]) -> None:
+        """Drop these messages, and what has come in answer to them."""
 
 
 @dataclass
@@ -38,7 +47,7 @@ class OpenMessages:
 class SiteMessenger:
     """Reaches the sites behind a grid by the names under which their keys were registered."""
 
-    grid: Grid
+    grid: SiteGrid
     roster: tuple[str, ...]
     poll: float = 0.2
     note_refusal: Callable[[str], None] = lambda site: None
@@ -65,15 +74,18 @@ class SiteMessenger:
         deadline: float,
         take: TakeAnswer,
         group: str = "",
+        sent: dict[str, OpenMessages] | None = None,
+        until: float = 0.0,
     ) -> set[str]:
         """Send each of these sites its message, and hand the answers to `take`. Returns the sites whose answer it took.
 
         A site that connects late or was restarted is asked (again) until the deadline. A site whose answer is refused,
-        or whose app fails `ATTEMPTS` times, is not asked again.
+        or whose app fails `ATTEMPTS` times, is not asked again. With `sent`, which holds the messages of an earlier
+        call with the same content, an answer to one of these counts, too: so long as `until` they may come.
         """
         end = time.monotonic() + deadline
         waiting, taken = list(sites), set()
-        sent: dict[str, OpenMessages] = {}
+        kept, sent = sent is not None, {} if sent is None else sent
         failures: dict[str, int] = {}
         while waiting:
             connected = self.connected()
@@ -83,7 +95,7 @@ class SiteMessenger:
                 node, since = connected[site]
                 before = sent.get(site)
                 if before is None or before.node != node or before.since != since or not before.ids:
-                    left = max(1.0, end - time.monotonic())
+                    left = max(1.0, max(end, until) - time.monotonic())
                     message = Message(content(site), node, kind, ttl=left, group_id=group)
                     ids = {str(id) for id in self.grid.push_messages([message])}
                     sent[site] = OpenMessages(node, since, ids if before is None else before.ids | ids)
@@ -95,7 +107,7 @@ class SiteMessenger:
                 sent[site].ids.discard(reply.metadata.reply_to_message_id)
                 if reply.has_error():
                     failures[site] = failures.get(site, 0) + (reply.error.code not in UNREACHABLE)
-                    log.warning("site '%s' failed: %s", site, readable(Refused(str(reply.error.reason)[:200])))
+                    log.warning("site '%s' failed: %s", site, printable(str(reply.error.reason), 200))
                     if failures[site] >= ATTEMPTS:
                         waiting.remove(site)
                     continue
@@ -105,13 +117,21 @@ class SiteMessenger:
                     taken.add(site)
                 else:
                     self.note_refusal(site)
-                    log.warning("site '%s' refused: %s", site, refusal)
+                    log.warning("site '%s' refused: %s", site, printable(refusal))
             if waiting and time.monotonic() >= end:
                 log.warning("no answer in time from %s", ", ".join(f"'{site}'" for site in waiting))
                 break
             if waiting:
                 time.sleep(self.poll)
+        if not kept:
+            self.forget(sent)
         return taken
+
+    def forget(self, sent: dict[str, OpenMessages]) -> None:
+        """Drop the messages that were not answered: the server need not keep them, nor what comes too late."""
+        open = [id for messages in sent.values() for id in messages.ids]
+        if open:
+            self.grid.forget(open)
 
 
 def _taken(take: TakeAnswer, site: str, reply: Message) -> str | None:
@@ -119,7 +139,7 @@ def _taken(take: TakeAnswer, site: str, reply: Message) -> str | None:
     try:
         return take(site, reply.content)
     except Refused as refusal:
-        return str(refusal)
+        return readable(refusal)
     except Exception as error:
         log.exception("site '%s': its answer could not be read", site)
         return readable(error)

@@ -80,14 +80,19 @@ def refusal_in(values: PlainValues) -> str | None:
 
 
 def readable(error: Exception) -> str:
-    """An error as one line of a log, without what a sender may have put in it."""
-    return str(error) if isinstance(error, Refused | PolyfedError) else f"it cannot be read ({type(error).__name__})"
+    """An error as one line of a log."""
+    told = str(error) if isinstance(error, Refused | PolyfedError) else f"it cannot be read ({type(error).__name__})"
+    return printable(told)
+
+
+def printable(text: str, longest: int = 1000) -> str:
+    """One line of a log: what a sender wrote forges no further lines, and speaks to no terminal."""
+    shown = "".join(letter if letter.isprintable() else "?" for letter in text[: longest + 1])
+    return shown if len(shown) <= longest else f"{shown[:longest]}..."
 
 
 def _brief(value: object, longest: int = 60) -> str:
-    shown = value if isinstance(value, str) and longest > 60 else repr(value)
-    shown = "".join(letter if letter.isprintable() else "?" for letter in shown[: longest + 1])
-    return shown if len(shown) <= longest else f"{shown[:longest]}..."
+    return printable(value if isinstance(value, str) and longest > 60 else repr(value), longest)
 
 
 def _no_number(name: str) -> object:

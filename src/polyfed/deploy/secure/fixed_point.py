@@ -12,13 +12,15 @@ from polyfed.deploy.protocol.plain_values import Refused
 
 WORD = np.dtype("<u8")
 """The type of the words that travel: sums are modulo 2^64."""
+GUARD = 2
 
 
 @dataclass(frozen=True)
 class FixedPoint:
     """Real numbers up to `bound` as whole ones, so that the sum of `parties` of them fits into 63 bits.
 
-    A number takes `words` of them: each further word holds what the one before rounds off.
+    A number takes `words` of them: each further word holds what the one before rounds off. `GUARD` bits stay free, so
+    that a sum which something was added to in the highest bits is seen.
     """
 
     bound: float
@@ -27,7 +29,7 @@ class FixedPoint:
 
     @property
     def scale(self) -> float:
-        return 2.0 ** (62 - ceil(log2(self.parties * self.bound)))
+        return 2.0 ** (62 - GUARD - ceil(log2(self.parties * self.bound)))
 
     @property
     def finer(self) -> float:

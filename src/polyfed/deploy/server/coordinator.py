@@ -14,7 +14,6 @@ from typing import Any
 import jax
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, RecordDict
-from flwr.serverapp import Grid
 from safetensors.numpy import save_file
 
 from polyfed.algorithms.contract import global_model
@@ -25,7 +24,7 @@ from polyfed.core.trees import Tree
 from polyfed.deploy.protocol import wire
 from polyfed.deploy.protocol.aggregate import check_aggregate
 from polyfed.deploy.protocol.bounds import read_metrics
-from polyfed.deploy.protocol.messages import MessageFor, SiteMessenger
+from polyfed.deploy.protocol.messages import MessageFor, OpenMessages, SiteGrid, SiteMessenger
 from polyfed.deploy.protocol.plain_values import Refused, json_object, plain_values, refusal_in
 from polyfed.deploy.protocol.rules import FederationRules
 from polyfed.deploy.protocol.site_facts import blank_federation
@@ -53,6 +52,8 @@ from polyfed.report.deployed_page import Outcome, write_deployed_page
 from polyfed.report.deployed_runs import AT_SERVER as OUTCOMES
 
 log = logging.getLogger("polyfed")
+LONGEST_WAIT = 8
+"""How many times the deadline a masked sum that is tried again may wait: each try waits twice as long as the last."""
 
 
 class Coordinator:
@@ -61,7 +62,7 @@ class Coordinator:
     def __init__(
         self,
         deployed: DeployedRun,
-        grid: Grid,
+        grid: SiteGrid,
         folder: Path,
         rules: FederationRules | None = None,
         after_round: AfterRound | None = None,
@@ -154,18 +155,22 @@ class Coordinator:
             uploads[site] = upload
             return None
 
+        sent: dict[str, OpenMessages] = {}
+        until = time.monotonic() + self.rules.deadline * self.rules.patience
+        about: dict[str, Any] = {"deadline": self.rules.deadline, "group": str(number + 1)}
         for _ in range(self.rules.patience):
             waiting = [site for site in cohort if site not in uploads]
             if not waiting:
                 break
-            self.sites.ask(waiting, content, "train", deadline=self.rules.deadline, take=take, group=str(number + 1))
+            self.sites.ask(waiting, content, "train", take=take, sent=sent, until=until, **about)
             for site, why in self.uploads.outliers(uploads, self.ledger.norms).items():
                 del uploads[site]
                 self.ledger.note_refusal(site)
                 log.warning("site '%s' refused: round %d: %s", site, number + 1, why)
             if len(uploads) >= wanted:
                 break
-            log.warning("round %d: %d of at least %d uploads, asking again", number + 1, len(uploads), wanted)
+            log.warning("round %d: %d of at least %d uploads, waiting on", number + 1, len(uploads), wanted)
+        self.sites.forget(sent)
         if len(uploads) < wanted:
             raise _too_few(number, len(uploads), cohort, wanted)
         self.ledger.note_norms(map(norm_of, uploads.values()))
@@ -194,11 +199,15 @@ class Coordinator:
             self.uploads.checked(site, reply, number)
             self.ledger.bits_up += sum(_bits(record) for record in reply.array_records.values())
 
-        for _ in range(self.rules.patience):
+        for attempt in range(self.rules.patience):
+            secure.deadline = self.rules.deadline * min(2**attempt, LONGEST_WAIT)
             gathered = secure.gather(self.deployed.name, number, cohort, size, wanted, content, check)
             if gathered is not None:
-                total, senders = gathered
-                return from_vector(total, len(senders), like), senders
+                vector, senders = gathered
+                total = from_vector(vector, len(senders), like)
+                self.uploads.check_sum(total, senders, number, self.ledger.norms)
+                self.ledger.note_norms([norm_of(total)])
+                return total, senders
             log.warning("round %d: the secure sum failed, trying again", number + 1)
         raise _too_few(number, 0, cohort, wanted)
 

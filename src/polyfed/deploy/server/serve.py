@@ -7,9 +7,8 @@ import logging
 from contextlib import suppress
 from pathlib import Path
 
-from flwr.serverapp import Grid
-
 from polyfed.core.files import write_text
+from polyfed.deploy.protocol.messages import SiteGrid
 from polyfed.deploy.server.coordinator import Coordinator
 from polyfed.deploy.server.ledger import Ledger
 from polyfed.deploy.server.progress import ProgressFile
@@ -18,7 +17,7 @@ from polyfed.deploy.settings import server_settings
 log = logging.getLogger("polyfed")
 
 
-def serve(grid: Grid, settings: str, folder: Path) -> None:
+def serve(grid: SiteGrid, settings: str, folder: Path) -> None:
     """Carry out the run that `settings` (JSON) describes, or go on with it."""
     _, run, rules = server_settings(json.loads(settings), "server.toml")
     place = folder / "runs" / run.name

@@ -18,6 +18,7 @@ from polyfed.algorithms.shared.compressed import CompressedMethod
 from polyfed.algorithms.shared.local_work import Weighted
 from polyfed.algorithms.shared.per_client import is_vector
 from polyfed.compress import Compressor
+from polyfed.core.errors import PolyfedError
 from polyfed.deploy.protocol import wire
 from polyfed.deploy.protocol.plain_values import (
     PlainValues,
@@ -103,6 +104,27 @@ class UploadReader:
             for site, norm in norms.items()
             if usual > 0 and norm > self.outlier * usual
         }
+
+    def check_sum(self, total: Sums, senders: list[str], number: int, past: list[float]) -> None:
+        """Refuse a masked sum that these sites' uploads cannot add up to. Nobody can tell whose doing it is.
+
+        A second sum of the same uploads would be the same, so the run stops, with the state before.
+        """
+        known = [self._known_weights(site) for site in senders]
+        most = sum(map(max, known)) if all(known) else np.inf
+        weight, norm, usual = float(total.weight), norm_of(total), _usual(past)
+        why = ""
+        if not -ROUNDING * (most if np.isfinite(most) else 0) <= weight <= most * (1 + ROUNDING):
+            why = f"its weight is {weight:g}, and its sites' weights make {most:g}"
+        elif self.norm is not None and norm > self.norm:
+            why = f"its mean has norm {norm:g}, beyond federation.norm = {self.norm:g}"
+        elif usual > 0 and norm > self.outlier * usual:
+            why = f"its mean has norm {norm:g}, the usual one is {usual:g}"
+        if why:
+            raise PolyfedError(
+                f"round {number + 1}: a masked upload is not what it should be, and masks hide whose: the sum of "
+                f"{', '.join(senders)} is refused, as {why}; the state of round {number} is kept"
+            )
 
     def _weight(self, site: str, weight: float, silent: bool) -> float:
         """The weight, if this site may have it."""
