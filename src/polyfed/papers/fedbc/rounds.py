@@ -94,22 +94,29 @@ def judge_fig7(rows: list[Row]) -> list[Claim]:
         rivals = list(RIVALS)
         if count >= 100:
             rivals.remove("SCAFFOLD")
-            ours, theirs = (ends(rows, POOLED, method=label, **facts) for label in ("FedBC", "SCAFFOLD"))
+            pair = [ends(rows, POOLED, method=label, **facts) for label in ("FedBC", "SCAFFOLD")]
             text = f"{count} devices: FedBC's global model is about as accurate as SCAFFOLD's (within 2 points)."
             words = against(rows, POOLED, "SCAFFOLD", True, **facts)
-            made.append(similar(text, ours, theirs, SIMILAR, words, claims.POINTS))
-        who = "all of the paper's others" if count < 100 else "the paper's others without SCAFFOLD"
-        made.append(
+            made.append(similar(text, pair[0], pair[1], SIMILAR, words, claims.POINTS))
+        made += [
             every(
-                f"{count} devices: FedBC's global model is more accurate than {who}.",
-                leads(rows, POOLED, rivals, **facts),
-                means_words(rows, POOLED, ("FedBC", *rivals), True, **facts),
+                f"{count} devices: {ours}'s global model is more accurate than {who}.",
+                leads(rows, POOLED, rivals, ours=ours, **facts),
+                means_words(rows, POOLED, (ours, *rivals), True, **facts),
                 claims.POINTS,
             )
-        )
+            for ours, who in _leaders(count).items()
+        ]
         text = f"{count} devices: FedBC's global model is more accurate than that of {rival_words(UNIFORM)}."
         made.append(accuracy_claim(rows, text, UNIFORM, **facts))
     return made
+
+
+def _leaders(devices: int) -> dict[str, str]:
+    """Who is ahead of whom in Fig. 7f, in the paper's words."""
+    if devices < 100:
+        return {"FedBC": "all of the paper's others"}
+    return {"FedBC": "the paper's others without SCAFFOLD", "SCAFFOLD": "the paper's others without FedBC"}
 
 
 def draw_fig7(rows: list[Row]) -> list[Figure]:

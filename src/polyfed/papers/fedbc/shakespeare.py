@@ -58,7 +58,7 @@ def judge(rows: list[Row]) -> list[Claim]:
 
 def _below(rows: list[Row], rival: str) -> Claim:
     ours, theirs = (ends(rows, POOLED, method=label, E=1) for label in ("FedBC", rival))
-    text = f"E = 1: FedBC's global model is slightly less accurate than that of {rival}."
+    text = f"E = 1: FedBC's global model is less accurate than that of {rival}."
     return better(text, ours, theirs, held_out.against(ours, theirs, True), claims.POINTS, lower=True)
 
 
