@@ -70,7 +70,8 @@ class Sweep:
             self._method = _stacked([s.programs.method for s in self.simulations])
             self._data, self._splits, self._data_axes, self._split_axes = _together(self.simulations)
             carries: Any = zip(*(s.resident.carry for s in self.simulations), strict=True)
-            self._carry = Carry(*(self._placed(parts, spec) for parts, spec in zip(carries, CARRY, strict=True)))
+            parts: Any = zip(carries, CARRY, strict=True)
+            self._carry = Carry(*(self._placed(runs, spec) for runs, spec in parts))
 
     def prepare(self) -> None:
         """What clients do alone before round 1."""

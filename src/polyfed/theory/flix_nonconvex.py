@@ -73,5 +73,5 @@ def deployed_variance(local_models: ArrayLike, alpha: float) -> float:
     """
     models: Vector = np.atleast_2d(np.asarray(local_models, np.float64))
     away: Vector = models - models.mean(axis=0)
-    spread = float(np.mean(np.sum(away**2, axis=1)))
+    spread = float(np.vdot(away, away)) / len(models)
     return (1 - number("alpha", alpha)) ** 2 * spread
