@@ -82,7 +82,7 @@ def test_a_site_scores_new_rows_as_the_simulated_model_does(ended, expected, tmp
     file = tmp_path / f"{site}.onnx"
     done = CliRunner().invoke(app, ["export", str(ended.folder / site), str(file)])
     assert done.exit_code == 0, done.output
-    given = fresh if "lactate" in fresh else fresh.assign(lactate=np.nan)
+    given: Any = fresh if "lactate" in fresh else fresh.assign(lactate=np.nan)
     elsewhere = run_onnx(file, given)
     np.testing.assert_allclose(elsewhere["probability"], told.probability, atol=1e-12)
 
