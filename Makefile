@@ -8,7 +8,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-rest test-all test-deploy test-chaos lint format scale docs bench torch fedjax pfl flower browser faketime clean
+.PHONY: help setup demo test test-rest test-all test-deploy test-chaos test-trackers lint format scale docs bench torch fedjax pfl flower browser faketime clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/make \1\t\2/'
@@ -47,6 +47,10 @@ test-chaos: $(READY) faketime ## run federations of five sites through random fa
 faketime: ## install libfaketime, for clocks that jump, where the system's package manager is apt
 	@ls /usr/lib/*/faketime/libfaketimeMT.so.1 >/dev/null 2>&1 || ! command -v apt-get >/dev/null || \
 	  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq libfaketime >/dev/null; }
+
+test-trackers: $(READY) ## install MLflow and Weights & Biases, which other tests do without, and run the tests of trackers
+	PIP_CONSTRAINT=$(abspath constraints.txt) $(BIN)/python -m pip install --quiet --editable '.[mlflow,wandb]'
+	$(BIN)/python -m pytest tests/track
 
 lint: $(READY) ## ruff, pyright, and the layers of the packages
 	$(BIN)/ruff check .

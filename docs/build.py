@@ -31,6 +31,7 @@ from polyfed.engine.robust.settings import Aggregate
 from polyfed.studies import leaderboard
 from polyfed.studies.config import RunSettings, make_config
 from polyfed.studies.search_space import TuneSettings
+from polyfed.track import Track
 
 DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parent
@@ -105,8 +106,8 @@ def rewrite(page: Path, check: bool) -> Iterator[str]:
 
 
 def generated(name: str, up: str) -> str:
-    """The part called `run`, `privacy`, `aggregate`, `attack`, `tune`, `algorithms`, `reproductions`, `leaderboard`,
-    `compute.NAME`, `scale.NAME`, `coverage.NAME` or `algorithm.NAME`.
+    """The part called `run`, `privacy`, `aggregate`, `attack`, `track`, `tune`, `algorithms`, `reproductions`,
+    `leaderboard`, `compute.NAME`, `scale.NAME`, `coverage.NAME` or `algorithm.NAME`.
     """
     if name.startswith("compute."):
         return compute(ROOT / "benchmarks" / "results" / f"{name.replace('.', '-')}.json")
@@ -120,8 +121,9 @@ def generated(name: str, up: str) -> str:
         return reproductions()
     if name == "run":
         return fields_table(RunSettings, "key", up)
-    if name in ("privacy", "aggregate", "attack"):
-        return fields_table({"privacy": Privacy, "aggregate": Aggregate, "attack": Attack}[name], "key", up)
+    if name in ("privacy", "aggregate", "attack", "track"):
+        kinds = {"privacy": Privacy, "aggregate": Aggregate, "attack": Attack, "track": Track}
+        return fields_table(kinds[name], "key", up)
     if name == "tune":
         return fields_table(TuneSettings, "key", up)
     if name == "algorithms":

@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from polyfed import algorithms, data, models, theory
+    from polyfed import algorithms, data, models, theory, track
     from polyfed.core.errors import PolyfedError
     from polyfed.core.schedules import Decay, Inverse, InverseStep
     from polyfed.data.federation import Federation
@@ -67,6 +67,7 @@ __all__ = [
     "personalize",
     "simulate",
     "theory",
+    "track",
     "tune",
 ]
 

@@ -90,7 +90,7 @@ def test_clients_deploy_models_of_their_own_where_the_method_says_so(place: Path
 def test_unseen_categories_and_missing_values_are_scored(place: Path) -> None:
     models = load(place / "apfl")
     odd = pd.DataFrame({"age": [np.nan], "sbp": ["high"], "ward": ["unheard of"], "smoker": [None], "seen": ["soon"]})
-    with pytest.warns(UserWarning, match="column") as told:
+    with pytest.warns(UserWarning, match="count as missing") as told:
         scored = models.predict("north", odd)
     assert [str(warning.message) for warning in told] == [
         "column 'sbp': 1 of 1 cells cannot be read as a number; they count as missing",

@@ -1,4 +1,4 @@
-"""Configs: TOML; the sections [data] [problem] [algorithm] [run] [privacy] [aggregate] [attack] [tune], [[compare]].
+"""Configs: TOML with [data] [problem] [algorithm] [run] [privacy] [aggregate] [attack] [track] [tune], [[compare]].
 
 Every key is checked; an error names the file, the key, what was found and what was expected.
 """
@@ -31,11 +31,12 @@ from polyfed.problem.metrics import Metric
 from polyfed.problem.problem import Problem
 from polyfed.studies.run_settings import Draw, RunSettings, run_settings
 from polyfed.studies.scoring import problem_metric
+from polyfed.track.settings import Track, track_settings
 
 if TYPE_CHECKING:
     from polyfed.studies.search_space import TunePlan
 
-SECTIONS = ("data", "problem", "algorithm", "run", "privacy", "aggregate", "attack", "tune", "compare")
+SECTIONS = ("data", "problem", "algorithm", "run", "privacy", "aggregate", "attack", "track", "tune", "compare")
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,7 @@ class Config:
     privacy: Privacy | None = None
     aggregate: Aggregate | None = None
     attack: Attack | None = None
+    track: Track | None = None
     _problem: Problem | None = None
     _federation: data.Federation | data.Population | None = None
     _redrawn: dict[int, Problem] = field(default_factory=dict)
@@ -125,7 +127,7 @@ class Config:
         model = MODELS[self.problem_section["model"]]
         problem = {**_defaults(model), **self.problem_section, "loss": self.problem.loss.name, "l2": self.problem.l2}
         tables = {"data": source, "problem": problem, "algorithm": algorithm, "run": as_table(self.run)}
-        chosen = {"privacy": self.privacy, "aggregate": self.aggregate, "attack": self.attack}
+        chosen = {"privacy": self.privacy, "aggregate": self.aggregate, "attack": self.attack, "track": self.track}
         return tables | {name: as_table(owner) for name, owner in chosen.items() if owner is not None}
 
     @property
@@ -217,7 +219,8 @@ def make_config(
     if (aggregate or attack) and "tune" in merged:
         raise PolyfedError(f"{where}: [tune] does not go with [aggregate] or [attack]")
     tune = _tune(merged.get("tune"), methods, where)
-    return Config(source, problem, methods, run, where, dict(shared), tune, privacy, aggregate, attack)
+    track = track_settings(merged.get("track"), where, folder)
+    return Config(source, problem, methods, run, where, dict(shared), tune, privacy, aggregate, attack, track)
 
 
 def algorithm_from(options: Mapping[str, Any], section: str = "algorithm", where: str = "config") -> Algorithm:

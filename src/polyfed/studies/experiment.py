@@ -137,6 +137,7 @@ def _run_draws(
                     finetune,
                     resume=places[draw] / "checkpoint" if resumed[draw] else None,
                     checkpoint=places[draw] / "checkpoint",
+                    callbacks=config.track.callbacks(method.label, draw.folder) if config.track and first else (),
                 )
                 for draw in draws
             ],

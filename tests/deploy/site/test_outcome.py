@@ -21,6 +21,7 @@ from polyfed.studies.predicting import predict_file
 from tests.deploy.expected import simulated_on
 from tests.deploy.hospitals import COLUMNS, SITES, hospitals, write_site_tables
 from tests.deploy.loopback import Loopback
+from tests.export.test_onnx import run as run_onnx
 
 FEDAVG = {"name": "fedavg", "lr": 0.1, "local_steps": 3, "batch": 16}
 LOCAL = {"name": "local", "lr": 0.2, "local_steps": 3, "batch": 16}
@@ -78,6 +79,12 @@ def test_a_site_scores_new_rows_as_the_simulated_model_does(ended, expected, tmp
     np.testing.assert_allclose(scored.probability, told.probability, atol=1e-6)
     assert scored.prediction.tolist() == told.prediction.tolist()
     assert set(scored.prediction) <= {"yes", "no"}
+    file = tmp_path / f"{site}.onnx"
+    done = CliRunner().invoke(app, ["export", str(ended.folder / site), str(file)])
+    assert done.exit_code == 0, done.output
+    given: Any = fresh if "lactate" in fresh else fresh.assign(lactate=np.nan)
+    elsewhere = run_onnx(file, given)
+    np.testing.assert_allclose(elsewhere["probability"], told.probability, atol=1e-12)
 
 
 def test_each_site_ends_with_a_page_of_its_own_and_tells_the_server_only_if_it_may(ended, expected, tmp_path) -> None:

@@ -1,0 +1,45 @@
+"""What a tracker is told of a run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+from polyfed.core.errors import PolyfedError
+from polyfed.engine.simulation import Simulation
+
+
+def package(name: str, title: str) -> Any:
+    """A tracker's package, or a sentence that says how to get it."""
+    try:
+        return import_module(name)
+    except ImportError:
+        raise PolyfedError(f"{title} is not installed; pip install 'polyfed[{title.lower()}]'") from None
+
+
+def settings_of(simulation: Simulation) -> dict[str, str | int | float | bool]:
+    """The method with its hyper-parameters, the problem, and what decides the run's numbers."""
+    problem, method = simulation.problem, simulation.method
+    plain = {
+        name: value if isinstance(value, str | int | float | bool) else repr(value)
+        for name, value in vars(method).items()
+    }
+    return {
+        "algorithm": method.name,
+        **{name: value for name, value in plain.items() if value != "None"},
+        "loss": problem.loss.name,
+        "l2": problem.l2,
+        "clients": len(problem),
+        "parameters": simulation.parameters,
+        "seed": simulation.seed,
+        "dtype": simulation.dtype,
+        "data_digest": problem.fingerprint,
+    }
+
+
+def figures_of(row: Mapping[str, Any]) -> dict[str, float]:
+    """The numbers of a row of the history, but for the round; what is not finite is left out."""
+    figures = {name: float(value) for name, value in row.items() if isinstance(value, int | float) and name != "round"}
+    return {name: value for name, value in figures.items() if math.isfinite(value)}
