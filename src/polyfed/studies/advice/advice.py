@@ -221,9 +221,11 @@ def _answer(
             )  # fmt: skip
         except OutOfTime:
             skipped.append(f"privacy at epsilon {settings.epsilon:g}")
-    if winner.contender != ALONE and 2 < len(federations[0]) <= MOST_INFLUENCE and time.monotonic() < clock.end:
+    if winner.contender != ALONE and 2 < len(federations[0]) <= MOST_INFLUENCE:
         say("leaving each site out", 0.0)
         effects = influence(problems[winner.model], candidate, proper, settings.rounds, clock.end)
+        if effects is None:
+            skipped.append("leaving each site out")
     fed = federations[0]
     return Advice(
         winner.contender,
