@@ -113,6 +113,11 @@ def generated(name: str, up: str) -> str:
         return compute(ROOT / "benchmarks" / "results" / f"{name.replace('.', '-')}.json")
     if name.startswith("scale."):
         return scale(json.loads((DOCS / "scale.json").read_text()), name.removeprefix("scale."))
+    if name == "advice.draws":
+        return subprocess.run(
+            [sys.executable, str(ROOT / "benchmarks" / "advice.py"), "--table"],
+            capture_output=True, text=True, check=True,
+        ).stdout  # fmt: skip
     if name.startswith("coverage."):
         return coverage(json.loads((DOCS / "coverage.json").read_text()), name.removeprefix("coverage."))
     if name == "leaderboard":

@@ -45,6 +45,7 @@ def test_a_table_becomes_advice_files_and_a_page(table: Path, tmp_path: Path) ->
     assert "<b>north</b>" not in page
     assert "&lt;b&gt;north&lt;/b&gt;" in page
     assert "<script" not in page
+    assert f"<code>polyfed compare {place / 'config.toml'}</code>" in page
 
     again = polyfed(*call, "--out", str(place), cwd=tmp_path, check=None)
     assert again.returncode == 2

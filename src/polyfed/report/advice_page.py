@@ -48,6 +48,7 @@ $style
     every site, whether it deploys its personal model, the global one or its own. A site leaves the federation's choice
     only where its validation rows speak against it with 95% confidence. Test rows chose nothing; the gains come from
     them. So they are the worth of the whole procedure, choices included.</p></section>
+  <section><h2>Next</h2>$next</section>
 </main>
 </body>
 </html>
@@ -76,6 +77,7 @@ def write_advice_page(advice: Advice, path: Path, *, title: str) -> None:
         influence=_influence(advice),
         methods=_methods(advice),
         splits=advice.splits,
+        next="".join(f"<p><code>{escape(command)}</code></p>" for command in advice.next_commands(path.parent)),
     )
     write_text(path, text)
 

@@ -43,6 +43,7 @@ def test_small_sites_that_are_alike_are_told_to_train_together(alike) -> None:
     assert alike.method != "alone"
     assert alike.mean.estimate > 0.02
     assert sum(s.deploy == "alone" for s in alike.sites) <= 1
+    assert {s.deploy for s in alike.sites} <= {"global", "alone"}  # FedAvg has no personal model
     assert not any(s.verdict_among_all == "loses" for s in alike.sites)
     losses = {row["method"]: row["validation_loss"] for row in alike.table if row["model"] in ("linear", "")}
     assert losses["global"] < losses["alone"] < losses["constant"]
@@ -103,6 +104,7 @@ def test_what_the_time_does_not_allow_is_said() -> None:
     assert len(advice.skipped) == 19  # all but the first of two times ten
     assert "APFL, linear" in advice.skipped
     assert advice.method == "alone"
+    assert advice.sentence == "Cannot tell: the time was too short to try any way of training together"
 
 
 def test_a_part_that_outlasts_the_time_is_ended_and_said(monkeypatch) -> None:

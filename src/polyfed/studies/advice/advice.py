@@ -221,9 +221,11 @@ def _answer(
             )  # fmt: skip
         except OutOfTime:
             skipped.append(f"privacy at epsilon {settings.epsilon:g}")
-    if winner.contender != ALONE and 2 < len(federations[0]) <= MOST_INFLUENCE and time.monotonic() < clock.end:
+    if winner.contender != ALONE and 2 < len(federations[0]) <= MOST_INFLUENCE:
         say("leaving each site out", 0.0)
         effects = influence(problems[winner.model], candidate, proper, settings.rounds, clock.end)
+        if effects is None:
+            skipped.append("leaving each site out")
     fed = federations[0]
     return Advice(
         winner.contender,
@@ -232,7 +234,9 @@ def _answer(
         candidate,
         alone_way.candidates[alone.best],
         shown,
-        _sites(federations, choices, advised, together, shown, "alone" if winner.contender == ALONE else "personal"),
+        _sites(
+            federations, choices, advised, together, shown, "alone" if winner.contender == ALONE else "personal", winner
+        ),
         advised.mean,
         comparison(trials, mean_loss, problems, federations, shown, proper),
         skipped,
@@ -255,19 +259,22 @@ def _sites(
     together: Gains,
     shown: Metric,
     default: Deployed,
+    winner: Trial,
 ) -> list[SiteAdvice]:
     fed = federations[0]
+    personal: Deployed = "global" if winner.deploys_global else "personal"
     corrected = count_verdicts(advised.clients).verdicts
     sizes = sum((fed.split(part).sizes for part in ("train", "validation", "test")), np.zeros(len(fed), int))
     sites = []
     for place, client in enumerate(fed.clients):
         own, joint = advised.clients[place], together.clients[place]
+        told = vote([choice.deploys[place] for choice in choices], default)
         sites.append(
             SiteAdvice(
                 client,
                 int(sizes[place]),
                 int(fed.test.sizes[place]),
-                vote([choice.deploys[place] for choice in choices], default),
+                personal if told == "personal" else told,
                 verdict(own),
                 own.estimate,
                 end_of(own, own.low),

@@ -87,6 +87,8 @@ class Advice:
         counts = {word: sum(site.verdict_among_all == word for site in self.sites) for word in ("gains", "loses")}
         total, own = len(self.sites), sum(site.deploy == "alone" for site in self.sites)
         if self.method == ALONE and own == total:
+            if not any(row["method"] not in (ALONE, "constant") for row in self.table):
+                return "Cannot tell: the time was too short to try any way of training together"
             return "Stay alone: no way of training together has a lower validation loss"
         start = f"Train together with {self.label} ({self.model}): it"
         if self.method == ALONE:

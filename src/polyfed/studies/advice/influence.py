@@ -59,7 +59,7 @@ def influence(
     longest = 0.0
     for split, problem in enumerate(problems[:DRAWS]):
         begun = time.monotonic()
-        if begun + longest > end:
+        if begun + longest >= end:
             break
         try:
             effect = _effect(problem, split, candidate, proper, rounds, end)

@@ -64,6 +64,11 @@ class Trial:
     def has_global(self) -> bool:
         return "global test" in self.scores
 
+    @property
+    def deploys_global(self) -> bool:
+        """Whether every client deploys the global model."""
+        return self.has_global and np.array_equal(self.scores["personal test"], self.scores["global test"])
+
     def write(self, path: Path) -> None:
         """A safetensors file, and beside it a JSON file that is there once all is."""
         path.parent.mkdir(parents=True, exist_ok=True)
