@@ -15,7 +15,7 @@ from polyfed.studies.advice.choices import Deployed, federation_choice, site_cho
 from polyfed.studies.advice.contenders import ALONE
 from polyfed.studies.advice.trials import Trial
 from polyfed.studies.gains import Gains, GainsInTheMaking
-from polyfed.studies.same_rows import same_rows
+from polyfed.studies.same_rows import rarest_class, same_rows
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def gains_of(federations: list[Federation], choices: list[SplitChoices], shown: 
             rows = slice(federation.test.offsets[place], federation.test.offsets[place + 1])
             own = choice.alone.of("personal", "test")[choice.split][rows]
             pairs.append((choice.scores(place, rows, free), own, federation.test.y[rows]))
-        making.add(place, pairs, same_rows(federations, place))
+        making.add(place, pairs, same_rows(federations, place), rarest_class(federations, place))
     return making.finished()
 
 
