@@ -197,6 +197,11 @@ def test_two_positive_rows_tell_nothing_of_auc_however_many_splits_test_them() -
     assert told[3] is not None
     assert (told[2].known, told[3].known) == (False, True)
     assert told[2].estimate == 1
+    both = GainsInTheMaking(METRICS["auc"], 2, "splits", np.array([48.0, 48.0]))
+    both.add(0, runs, None, 2)
+    both.add(1, [(behind, behind, labels)] * 10, None, 20)
+    gains = both.finished()
+    assert (gains.mean_clients, gains.mean.estimate) == (1, 0.0)  # nor does the mean rest on it
     fed = pf.Federation.from_arrays(
         {"a": (np.eye(60), np.repeat([1, 0], [2, 58])), "b": (np.eye(60), np.arange(60) % 2)}
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -101,7 +101,8 @@ class GainsInTheMaking:
             whole = over_evidence(splits, self.outside[place])
             few = row_kind(self.metric.name) == "ranks" and rarest < FEWEST_ROWS
             self.intervals[place] = unknown(whole.estimate) if few else whole
-            self.evidence[place] = [split.without_rows() for split in splits]
+            kept = [replace(split, gain=float("nan")) for split in splits] if few else splits  # the mean leaves it out
+            self.evidence[place] = [split.without_rows() for split in kept]
         elif self.basis == "rows":
             self.intervals[place] = interval_on_rows(evidence(self.metric, *runs[0]))
         else:
