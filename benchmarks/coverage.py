@@ -65,8 +65,6 @@ LAST = (
     Law("most positive, a curve", dimension=6, intercept=1.8, curvature=0.5, test_share=0.25),
 )
 """Laws that were run for the first time when the method was final."""
-FEWEST_TO_TELL = 6
-"""Rows on which two models must differ before any 95% interval can leave out zero, as in the sign test."""
 METHODS = ("polyfed", "Nadeau-Bengio", "rows alone", "one split")
 MEAN = Law("near the others", others_rows=0)
 MEAN_CLIENTS = 8
@@ -86,12 +84,11 @@ def evidence(split: np.ndarray, rows: np.ndarray) -> list[RowEvidence]:
 
 
 def judge(law: Law, rows: int, splits: int, fresh_sets: int, seed: int) -> np.ndarray:
-    """(metrics, methods, 4) of one federation: does the interval hold the mean of the splits' true gains, does it hold
-    the expected one, how wide is it, and could it leave out zero; NaN where there is none. One split is judged by its
-    own true gain."""
+    """(metrics, methods, 3) of one federation: does the interval hold the mean of the splits' true gains, does it hold
+    the expected one, and how wide is it; NaN where there is none. One split is judged by its own true gain."""
     (client,) = federation(law, rows, splits, seed, fresh_sets=fresh_sets)
     by_split = [evidence(*split) for split in zip(client.scores, client.rows, strict=True)]
-    outcome = np.full((len(METRICS), len(METHODS), 4), np.nan)
+    outcome = np.full((len(METRICS), len(METHODS), 3), np.nan)
     for metric in range(len(METRICS)):
         own = [split[metric] for split in by_split]
         true, expected = float(np.mean(client.true[:, metric])), float(client.expected[metric])
@@ -102,21 +99,20 @@ def judge(law: Law, rows: int, splits: int, fresh_sets: int, seed: int) -> np.nd
         ]
         intervals.append(_rows_alone(own, client.train_rows))
         for method, interval in enumerate(intervals):
-            outcome[metric, method, :3] = _held(interval, true, expected)
-        outcome[metric, -1, :3] = _held(interval_on_rows(own[0]), float(client.true[0, metric]), np.nan)
-    outcome[0, 0, 3] = _rows_that_differ([split[0] for split in by_split]) >= FEWEST_TO_TELL
+            outcome[metric, method] = _held(interval, true, expected)
+        outcome[metric, -1] = _held(interval_on_rows(own[0]), float(client.true[0, metric]), np.nan)
     return outcome
 
 
 def judge_mean(law: Law, clients: int, rows: int, splits: int, seed: int) -> np.ndarray:
-    """(metrics, 1, 4) as `judge`, of the mean over the clients of a federation."""
+    """(metrics, 1, 3) as `judge`, of the mean over the clients of a federation."""
     drawn = federation(law, rows, splits, seed, judged=clients)
     every = [[evidence(*split) for split in zip(client.scores, client.rows, strict=True)] for client in drawn]
-    outcome = np.full((len(METRICS), 1, 4), np.nan)
+    outcome = np.full((len(METRICS), 1, 3), np.nan)
     for metric in range(len(METRICS)):
         own = [[split[metric] for split in client] for client in every]
         interval = mean_over_evidence(own, [client.train_rows for client in drawn])
-        outcome[metric, 0, :3] = _held(interval, float(np.mean([client.true[:, metric] for client in drawn])), np.nan)
+        outcome[metric, 0] = _held(interval, float(np.mean([client.true[:, metric] for client in drawn])), np.nan)
     return outcome
 
 
@@ -129,8 +125,7 @@ def study(
     workers: int = 1,
 ) -> list[dict[str, Any]]:
     """A record for each law, size and metric: how many federations have an interval, and by method the share of these
-    whose interval holds the true gain, and the median width. For accuracy, `can_tell` is the share of federations with
-    six rows or more on which the models differ: with fewer, every interval has to hold zero."""
+    whose interval holds the true gain, and the median width."""
     records = []
     for law in laws:
         for rows in sizes:
@@ -205,11 +200,6 @@ def _rows_alone(own: Sequence[RowEvidence], train_rows: float) -> Interval:
     return student(float(np.mean([split.gain for split in known])), float(error), np.inf)
 
 
-def _rows_that_differ(own: Sequence[RowEvidence]) -> int:
-    """Of how many rows only one of two models was right in some split."""
-    return len({int(row) for split in own for row in np.asarray(split.rows)[np.asarray(split.values) != 0]})
-
-
 def _held(interval: Interval, true: float, expected: float) -> tuple[float, float, float]:
     if not interval.known:
         return np.nan, np.nan, np.nan
@@ -235,8 +225,6 @@ def _records(outcomes: np.ndarray, methods: Sequence[str], **which: Any) -> list
         wide = {m: float(np.median(own[known[:, k], k, 2])) for k, m in enumerate(methods) if known[:, k].any()}
         record = {**which, "metric": metric, "federations": len(own), "known": int(known[:, 0].sum())}
         record |= {"covered": share, "width": wide}
-        if np.isfinite(own[:, 0, 3]).any():
-            record["can_tell"] = float(np.mean(own[:, 0, 3]))
         if np.isfinite(own[:, :, 1]).any():
             has = np.isfinite(own[:, 0, 1])
             record["covered_expected"] = float(np.mean(own[has, 0, 1]))

@@ -11,14 +11,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+import polyfed as pf
 from polyfed.core.errors import PolyfedError
 from polyfed.problem.metrics import METRICS
 from polyfed.report.gains import ClientGain, for_certain
 from polyfed.report.methods import group
 from polyfed.studies import experiment
 from polyfed.studies.config import make_config
-from polyfed.studies.gains import evidence
+from polyfed.studies.gains import GainsInTheMaking, evidence
 from polyfed.studies.run_directory import RunRecord, find_runs, read_run
+from polyfed.studies.same_rows import rarest_class
 from polyfed.studies.verdicts import Interval, over_splits, row_evidence, row_kind
 
 QUIET = experiment.Options(say=lambda text: None)
@@ -179,6 +181,31 @@ def test_a_client_with_one_class_has_no_auc_and_is_named(tmp_path) -> None:
     hill = next(row for row in record.clients if row["client"] == "hill")
     assert (hill["verdict"], hill["gain"], hill["gain_low"]) == ("cannot tell", "", "")
     assert json.loads((tmp_path / "out" / "summary.json").read_text())["gains"]["alone"]["undecided"] >= 1
+
+
+def test_two_positive_rows_tell_nothing_of_auc_however_many_splits_test_them() -> None:
+    """Every split ranks its only positive row first, which going alone ranks last."""
+    labels = np.array([1, *[0] * 11])
+    ahead, behind = 1.0 * labels, -1.0 * labels + np.linspace(0, 0.1, 12)
+    runs = [(ahead + split / 100, behind, labels) for split in range(10)]
+    told = {}
+    for rarest in (2, 3):
+        making = GainsInTheMaking(METRICS["auc"], 1, "splits", np.array([48.0]))
+        making.add(0, runs, None, rarest)
+        told[rarest] = making.intervals[0]
+    assert told[2] is not None
+    assert told[3] is not None
+    assert (told[2].known, told[3].known) == (False, True)
+    assert told[2].estimate == 1
+    both = GainsInTheMaking(METRICS["auc"], 2, "splits", np.array([48.0, 48.0]))
+    both.add(0, runs, None, 2)
+    both.add(1, [(behind, behind, labels)] * 10, None, 20)
+    gains = both.finished()
+    assert (gains.mean_clients, gains.mean.estimate) == (1, 0.0)  # nor does the mean rest on it
+    fed = pf.Federation.from_arrays(
+        {"a": (np.eye(60), np.repeat([1, 0], [2, 58])), "b": (np.eye(60), np.arange(60) % 2)}
+    )
+    assert [rarest_class([fed.redrawn(split) for split in range(2)], client) for client in (0, 1)] == [2, 30]
 
 
 def test_splits_want_a_seed_each_and_rows_in_memory(tmp_path) -> None:

@@ -11,7 +11,7 @@ from polyfed.core.errors import PolyfedError
 from polyfed.engine.result import Result
 from polyfed.problem.metrics import Metric, default_metric, metric_named
 from polyfed.studies.gains import Basis, GainsInTheMaking
-from polyfed.studies.same_rows import same_rows
+from polyfed.studies.same_rows import rarest_class, same_rows
 from polyfed.studies.scoring import client_scores, side_by_side
 from polyfed.studies.verdicts import detectable, verdict
 
@@ -55,7 +55,8 @@ def gains(
         own = [client.scores["personal"] for client in scored]
         pairs = zip(own[: len(ours)], own[len(ours) :], (client.labels for client in scored), strict=False)
         rows = same_rows(federations, int(clients[place])) if basis == "splits" else None
-        making.add(place, list(pairs), rows)
+        rarest = rarest_class(federations, int(clients[place])) if basis == "splits" else np.inf
+        making.add(place, list(pairs), rows, rarest)
     return _table([str(federation.clients[i]) for i in clients.tolist()], test, making)
 
 

@@ -187,7 +187,8 @@ def make_config(
         _apply(merged, change)
     for name in ("data", "problem", "algorithm", "run"):
         if not isinstance(merged.setdefault(name, {}), dict):
-            raise PolyfedError(f"{where}: {name} must be a section, [{name}]")
+            several = " (methods to compare are [[compare]])" if name == "algorithm" else ""
+            raise PolyfedError(f"{where}: {name} must be a section, [{name}]{several}")
     source = _data(merged["data"], where, folder)
     problem = check_problem(merged["problem"], where)
     run = run_settings(merged["run"], where)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -23,7 +23,9 @@ from polyfed.studies.verdicts import (
     over_seeds,
     row_evidence,
     row_kind,
+    unknown,
 )
+from polyfed.studies.verdicts.rows import FEWEST_ROWS
 
 REFERENCES = ("alone", "global", "constant")
 """What the deployed model is compared with."""
@@ -85,13 +87,22 @@ class GainsInTheMaking:
         self.intervals: list[Interval | None] = [None] * clients
         self.evidence: list[list[RowEvidence]] = [[] for _ in range(clients)]
 
-    def add(self, place: int, runs: Sequence[Pair], rows: Sequence[np.ndarray] | None = None) -> None:
-        """A client's scores, those of the reference, and its labels, in each run; of several splits, which `rows`."""
+    def add(
+        self, place: int, runs: Sequence[Pair], rows: Sequence[np.ndarray] | None = None, rarest: float = np.inf
+    ) -> None:
+        """A client's scores, those of the reference, and its labels, in each run; of several splits, which `rows`.
+
+        `rarest`: how many of all its rows are of the class that fewest are of. Several splits test the same few again
+        and again, so that they say no more of ranks than these rows do.
+        """
         if self.basis == "splits":
             tested = [None] * len(runs) if rows is None else rows
             splits = [evidence(self.metric, *pair, own) for pair, own in zip(runs, tested, strict=True)]
-            self.intervals[place] = over_evidence(splits, self.outside[place])
-            self.evidence[place] = [split.without_rows() for split in splits]
+            whole = over_evidence(splits, self.outside[place])
+            few = row_kind(self.metric.name) == "ranks" and rarest < FEWEST_ROWS
+            self.intervals[place] = unknown(whole.estimate) if few else whole
+            kept = [replace(split, gain=float("nan")) for split in splits] if few else splits  # the mean leaves it out
+            self.evidence[place] = [split.without_rows() for split in kept]
         elif self.basis == "rows":
             self.intervals[place] = interval_on_rows(evidence(self.metric, *runs[0]))
         else:

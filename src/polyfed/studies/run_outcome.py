@@ -17,7 +17,7 @@ from polyfed.problem.problem import Problem
 from polyfed.studies.config import Config, Method
 from polyfed.studies.gains import REFERENCES, Basis, Gains, GainsInTheMaking
 from polyfed.studies.run_settings import Draw
-from polyfed.studies.same_rows import same_rows
+from polyfed.studies.same_rows import rarest_class, same_rows
 from polyfed.studies.scoring import ClientScores, Stream, client_scores, side_by_side
 
 MANY_CLIENTS = 2000
@@ -86,13 +86,15 @@ def measure_scores(config: Config, method: Method, outcomes: Sequence[RunOutcome
         tables = [_Table(wanted, count, pools=split == "test") for _ in outcomes]
         streams = [_scores(outcome, first, split, finetune, method.finetune) for outcome in outcomes]
         for place, clients in side_by_side(streams):
-            for table, client in zip(tables, clients, strict=True):
-                table.add(place, client)
+            for table, scored in zip(tables, clients, strict=True):
+                table.add(place, scored)
             tested = split == "test" and basis == "splits"
-            rows = same_rows(federations, int(first.simulation.evaluated[place])) if tested else None
+            client = int(first.simulation.evaluated[place])
+            rows = same_rows(federations, client) if tested else None
+            rarest = rarest_class(federations, client) if tested else np.inf
             for reference, making in gains.items():
-                pairs = [(client.scores["personal"], client.scores[reference], client.labels) for client in clients]
-                making.add(place, pairs, rows)
+                pairs = [(own.scores["personal"], own.scores[reference], own.labels) for own in clients]
+                making.add(place, pairs, rows, rarest)
         for outcome, table in zip(outcomes, tables, strict=True):
             table.write(outcome, split, shown)
     return {reference: making.finished() for reference, making in gains.items()}

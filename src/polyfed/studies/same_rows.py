@@ -36,6 +36,15 @@ def same_rows(splits: Sequence[Federation | Population], client: int) -> list[np
     return tested
 
 
+def rarest_class(splits: Sequence[Federation | Population], client: int) -> int:
+    """How many of a client's rows, tested or not, are of the class that fewest are of; all rows where none has labels
+    of its own."""
+    labels = np.concatenate([np.asarray(target) for _, target in splits[0].read(client).values()])
+    if labels.ndim != 1 or not np.issubdtype(labels.dtype, np.integer):
+        return len(labels)
+    return int(np.unique(labels, return_counts=True)[1].min(initial=len(labels)))
+
+
 def _contents(rows: Pair) -> list[bytes]:
     x, y = rows
     return [features.tobytes() + np.asarray(target).tobytes() for features, target in zip(x, y, strict=True)]

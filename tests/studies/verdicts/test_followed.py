@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from polyfed.core.errors import PolyfedError
-from polyfed.studies.verdicts import RowEvidence, mean_evidence, over_evidence
+from polyfed.studies.verdicts import RowEvidence, detectable, mean_evidence, over_evidence
 from polyfed.studies.verdicts.followed import follow
 
 ROWS, TEST, SPLITS = 50, 15, 10
@@ -82,3 +82,45 @@ def test_rows_are_followed_where_all_splits_know_them() -> None:
     assert follow([mean_evidence(np.asarray(split.values), "values", split.rows) for split in splits], ROWS) is None
     with pytest.raises(PolyfedError, match="found 3 numbers for 4 rows"):
         mean_evidence(np.zeros(4), "steps", np.arange(3))
+
+
+def differing(random: np.random.Generator, better: int, worse: int, rows: int = 100) -> list[RowEvidence]:
+    """Splits of so many rows; on some one model is right and the other is not, whatever the split."""
+    gains = np.zeros(rows)
+    gains[:better], gains[better : better + worse] = 1, -1
+    tested = [random.permutation(rows)[: rows * 3 // 10] for _ in range(SPLITS)]
+    return [mean_evidence(gains[own], "steps", own) for own in tested]
+
+
+def test_few_rows_that_differ_face_zero_as_in_mcnemars_test_and_the_other_side_with_students() -> None:
+    for better, worse in ((8, 1), (1, 8)):
+        splits = differing(np.random.default_rng(5), better, worse)
+        interval, followed = over_evidence(splits, 70), follow(splits, 100)
+        near, far = interval.estimate - interval.low, interval.high - interval.estimate
+        near, far = (near, far) if better > worse else (far, near)
+        assert followed is not None
+        assert near == pytest.approx(1.959964 * np.sqrt(followed.variance))
+        assert far == pytest.approx(stats.t.ppf(0.975, interval.freedom) * interval.error)
+        assert interval.p_value == pytest.approx(2 * stats.norm.sf(abs(interval.estimate) / np.sqrt(followed.variance)))
+        assert detectable(interval) == pytest.approx(near)
+    for better, rows in ((20, 200), (8, 50)):  # more than ten rows are not few, and eight of fifty are not rare
+        many = over_evidence(differing(np.random.default_rng(6), better, 0, rows), rows * 0.7)
+        assert many.estimate - many.low == pytest.approx(many.high - many.estimate)
+
+
+def test_with_models_that_every_row_tests_alike_the_p_value_is_mcnemars() -> None:
+    """All rows are tested equally often: (b - c)^2 / (b + c) is of chi-squared's law with one degree of freedom."""
+    gains = np.zeros(1000)
+    gains[:7], gains[7:9] = 1, -1
+    parts = np.array_split(np.random.default_rng(8).permutation(1000), 10)
+    interval = over_evidence([mean_evidence(gains[own], "steps", own) for own in parts], 900)
+    assert interval.p_value == pytest.approx(stats.chi2.sf((7 - 2) ** 2 / (7 + 2), 1), rel=0.05)
+
+
+def test_models_that_are_alike_are_seldom_told_apart_by_few_rows() -> None:
+    """The chance of a false call is about 5% at most, however many rows differ on average, as in McNemar's test."""
+    random = np.random.default_rng(7)
+    for mean in (2, 4, 6, 8):
+        drawn = [over_evidence(differing(random, *random.poisson(mean / 2, 2)), 70) for _ in range(400)]
+        calls = sum(interval.sign != "undecided" for interval in drawn)
+        assert stats.binom.sf(calls - 1, 400, 0.053) > 0.005, (mean, calls)

@@ -15,7 +15,7 @@ from polyfed.studies.advice.choices import Deployed, federation_choice, site_cho
 from polyfed.studies.advice.contenders import ALONE
 from polyfed.studies.advice.trials import Trial
 from polyfed.studies.gains import Gains, GainsInTheMaking
-from polyfed.studies.same_rows import same_rows
+from polyfed.studies.same_rows import rarest_class, same_rows
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def gains_of(
             else:
                 reference = over[split].scores(place, rows, free)
             pairs.append((choice.scores(place, rows, free), reference, federation.test.y[rows]))
-        making.add(place, pairs, same_rows(federations, place))
+        making.add(place, pairs, same_rows(federations, place), rarest_class(federations, place))
     return making.finished()
 
 

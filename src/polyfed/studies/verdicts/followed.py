@@ -9,6 +9,12 @@ import numpy as np
 
 from polyfed.studies.verdicts.rows import UNSEEN_ROWS, RowEvidence
 
+FEW_ROWS = 10
+"""Rows on which models differ, up to which, if they are no more than `FEW_SHARE` of all, they are few."""
+FEW_SHARE = 0.1
+ROUNDING = 1e-9
+"""What leaving out one row after another may leave of a zero."""
+
 
 @dataclass(frozen=True)
 class Followed:
@@ -20,6 +26,8 @@ class Followed:
     """How many rows the variance rests on: (sum c_i^2)^2 / sum c_i^4; all of them where it is zero."""
     floor: float
     """The least that the rows not yet seen may do."""
+    few: bool
+    """Whether the models differ in any split on few rows only."""
 
 
 def follow(evidence: Sequence[RowEvidence], total_rows: float) -> Followed | None:
@@ -44,6 +52,6 @@ def follow(evidence: Sequence[RowEvidence], total_rows: float) -> Followed | Non
     variance = float(np.sum(contributions**2))
     carrying = variance**2 / float(np.sum(contributions**4)) if variance > 0 else total_rows
     most = float(np.max(np.abs(np.bincount(place, np.concatenate(values)) / times)))
-    differ = any(own.any() for own in values)
-    floor = float(np.sqrt(UNSEEN_ROWS)) * (most / total_rows if differ else 1 / len(times))
-    return Followed(variance, carrying, floor)
+    differing = int(np.sum(np.bincount(place, np.abs(np.concatenate(values))) > ROUNDING))
+    floor = float(np.sqrt(UNSEEN_ROWS)) * (most / total_rows if differing else 1 / len(times))
+    return Followed(variance, carrying, floor, 0 < differing <= min(FEW_ROWS, FEW_SHARE * total_rows))

@@ -23,6 +23,8 @@ class Interval:
     confidence: float = 0.95
     freedom: float = float("inf")
     """Degrees of freedom of Student's law, by which the range was made."""
+    error_to_zero: float | None = None
+    """The standard error by which the side that faces zero was made, with the normal quantile, where it has its own."""
 
     @property
     def sign(self) -> Sign:
@@ -38,8 +40,12 @@ class Interval:
 
     @property
     def error(self) -> float:
-        """The standard error: half the width over Student's quantile."""
-        return (self.high - self.low) / 2 / float(stats.t.ppf(0.5 + self.confidence / 2, self.freedom))
+        """The standard error: half the width over Student's quantile, or the reach away from zero over it, where the
+        side that faces zero has an error of its own."""
+        reach = (self.high - self.low) / 2
+        if self.error_to_zero is not None:
+            reach = self.high - self.estimate if self.estimate > 0 else self.estimate - self.low
+        return reach / float(stats.t.ppf(0.5 + self.confidence / 2, self.freedom))
 
     @property
     def p_value(self) -> float:
@@ -51,13 +57,23 @@ class Interval:
             return 1.0
         if self.error == 0:
             return float(self.estimate == 0)
+        if self.error_to_zero is not None:
+            return float(2 * stats.norm.sf(abs(self.estimate) / self.error_to_zero))
         return float(2 * stats.t.sf(abs(self.estimate) / self.error, self.freedom))
 
 
-def student(estimate: float, error: float, freedom: float, confidence: float = 0.95) -> Interval:
-    """estimate -+ t error, with Student's quantile t for so many degrees of freedom."""
-    reach = float(stats.t.ppf(0.5 + confidence / 2, freedom)) * error
-    return Interval(estimate, estimate - reach, estimate + reach, confidence, freedom)
+def student(
+    estimate: float, error: float, freedom: float, confidence: float = 0.95, *, error_to_zero: float | None = None
+) -> Interval:
+    """estimate -+ t error, with Student's quantile t for so many degrees of freedom.
+
+    With `error_to_zero`, the side that faces zero is that error times the normal quantile.
+    """
+    below = above = float(stats.t.ppf(0.5 + confidence / 2, freedom)) * error
+    if error_to_zero is not None:
+        near = float(stats.norm.ppf(0.5 + confidence / 2)) * error_to_zero
+        below, above = near if estimate > 0 else below, near if estimate < 0 else above
+    return Interval(estimate, estimate - below, estimate + above, confidence, freedom, error_to_zero)
 
 
 def unknown(estimate: float = float("nan"), confidence: float = 0.95) -> Interval:

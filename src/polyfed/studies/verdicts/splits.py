@@ -53,6 +53,10 @@ def over_splits(
     that differs in all. This matters where rows are right or wrong. Where such rows are `followed` through the splits,
     the variance is 3/4 of theirs, which is right for many rows and a little small for few, and 1/4 of the splits'. The
     degrees of freedom are then the rows that carry it, and min(R - 1, 4) for the splits. The floor is theirs, too.
+    Where few rows differ (ten, and no more than a tenth of all), the side that faces zero is that of McNemar's test:
+    the normal quantile, with the followed rows' variance alone. If the models were equally often right, each of these
+    rows would speak for either of them with chance 1/2, and their variance would be known, not estimated. The other
+    side stays Student's: rows that all speak for one model say little of how many more there may be.
 
     Few rows may not have shown what rows can do. `floors` and `tails` of the splits (see `RowEvidence`) say what that
     may be, and become smaller by n2 / m: the error is at least the smallest floor, and the largest tail, times
@@ -91,8 +95,9 @@ def over_splits(
         freedom = followed.carrying_rows + min(splits - 1, FREEDOM_OF_SPLITS)
         floor = followed.floor
     tail = scale * float(np.max(_finite(tails, defined), initial=0.0))
-    error = np.hypot(max(np.sqrt(variance), floor), widened(tail, independent))
-    return student(estimate, float(error), min(freedom, rows - 1), confidence)
+    error = float(np.hypot(max(np.sqrt(variance), floor), widened(tail, independent)))
+    near = max(float(np.sqrt(followed.variance)), followed.floor) if followed is not None and followed.few else None
+    return student(estimate, error, min(freedom, rows - 1), confidence, error_to_zero=near)
 
 
 def over_evidence(evidence: Sequence[RowEvidence], train_rows: float | Numbers, confidence: float = 0.95) -> Interval:

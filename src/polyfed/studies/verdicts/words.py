@@ -29,13 +29,16 @@ def oriented(difference: float, higher_is_better: bool) -> float:
 def detectable(interval: Interval, power: float = 0.5) -> float:
     """The smallest difference that rows with this much noise could have shown: (t + t_power) error.
 
-    A true difference of this size is told from zero with probability `power`. At the default of one half it is half
-    the width of the interval: an estimate that is nearer to zero leaves zero inside. Infinite without an interval.
+    A true difference of this size is told from zero with probability `power`. At the default of one half it is the
+    reach of the interval towards zero, half its width where both sides are alike: an estimate that is nearer to zero
+    leaves zero inside. Infinite without an interval.
     """
     if not interval.known:
         return float("inf")
-    half = (interval.high - interval.low) / 2
-    return half + float(stats.t.ppf(power, interval.freedom)) * interval.error
+    chances = [0.5 + interval.confidence / 2, power]
+    if interval.error_to_zero is not None:
+        return float(np.sum(stats.norm.ppf(chances))) * interval.error_to_zero
+    return float(np.sum(stats.t.ppf(chances, interval.freedom))) * interval.error
 
 
 def holm(p_values: Sequence[float] | np.ndarray) -> np.ndarray:
