@@ -157,12 +157,13 @@ def _trained(
     wanted = [(name, way) for name in problems for way in settings.ways]
     trials: list[Trial] = []
     skipped: list[str] = []
-    longest: dict[str, float] = {}
+    took: dict[str, list[float]] = {}
     for place, (name, way) in enumerate(wanted):
         kept = None if parts is None else parts.read(place)
         what = f"{way.label}, {name}"
         if kept is None:
-            expected = longest.get(name, 1.5 * max(longest.values(), default=FASTEST))
+            known = took.get(name) or [1.5 * max(map(max, took.values()), default=FASTEST)]
+            expected = float(np.median(known))  # a part that outlasts the time is ended
             if trials and time.monotonic() + expected > clock.tried_by:
                 skipped.append(what)
                 continue
@@ -177,7 +178,7 @@ def _trained(
                 continue
             if kept is None:
                 raise AdviceStopped(len(trials), len(wanted), None if parts is None else parts.folder)
-            longest[name] = max(longest.get(name, 0.0), time.monotonic() - started)
+            took.setdefault(name, []).append(time.monotonic() - started)
             if parts is not None:
                 parts.write(place, kept)
         say(what, 1.0)
