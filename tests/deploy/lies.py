@@ -96,7 +96,10 @@ HOSTILE: dict[str, Lie] = {
     "no weight": (lambda reply: without(reply, "weight"), "the answer lacks weight"),
     "weight of 2^62": (lambda reply: changed(reply, weight=2**62), r"its weight is 4.61169e\+18, expected"),
     "run as a number": (lambda reply: changed(reply, run=5), "run must be a text"),
-    "another run": (lambda reply: changed(reply, run="other"), "a replayed message: an upload of round . of 'other'"),
+    "another run": (
+        lambda reply: changed(reply, run="other"),
+        r"a replayed message: an upload of round \d+ of 'other'",
+    ),
     "another round": (lambda reply: changed(reply, round=10**6), "a replayed message: an upload of round 1000001"),
     "round below zero": (lambda reply: changed(reply, round=-(2**63)), "round must be a whole number"),
     "fingerprint as a list": (lambda reply: changed(reply, fingerprint=["x"]), "another version of"),
