@@ -46,9 +46,9 @@ def with_bytes(reply: Message, data: bytes, stype: str = "numpy.ndarray") -> Mes
     return reply
 
 
-def claiming(shape: tuple[int, ...]) -> bytes:
+def claiming(shape: tuple[int, ...], descr: str = "<f8") -> bytes:
     """A NumPy file whose head claims a shape that is not there."""
-    head = f"{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}, }}".encode()
+    head = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}".encode()
     head += b" " * (-(len(head) + 11) % 64) + b"\n"
     return b"\x93NUMPY\x01\x00" + len(head).to_bytes(2, "little") + head + bytes(24)
 
@@ -71,7 +71,7 @@ def as_metrics(reply: Message) -> Message:
 
 def head(descr: str) -> bytes:
     """A NumPy file of one number of this type."""
-    return claiming((1,)).replace(b"'<f8'", f"'{descr}'".encode())
+    return claiming((1,), descr)
 
 
 HOSTILE: dict[str, Lie] = {
