@@ -18,6 +18,8 @@ import polyfed as pf
 from polyfed.core.errors import PolyfedError
 from polyfed.deploy.flower.processes import ChildProcess, environment
 from polyfed.deploy.new_site import read_published
+from polyfed.deploy.settings import site_settings
+from polyfed.deploy.site.table import SiteTable
 from polyfed.engine.checkpoint import checkpoint as checkpoints
 from tests.deploy.expected import close
 from tests.deploy.lies import FACTS, HOSTILE
@@ -93,7 +95,9 @@ def test_malformed_answers_of_every_kind_change_nothing_but_their_senders_part(b
     told = re.findall(r"site 'north' refused: .*", besieged.log)
     assert len(told) == len(kinds) == besieged.refused["north"]
     assert set(besieged.refused) == {"north"}
-    said = [HOSTILE[kind][1].replace("{rows:g}", "32") for kind in HOSTILE]
+    rows = site_settings(besieged.folder / "north").site().federation
+    assert isinstance(rows, SiteTable)
+    said = [HOSTILE[kind][1].replace("{rows:g}", str(rows.training_rows)) for kind in HOSTILE]
     for kind, line, words in zip(kinds, told, [*said, "a replayed message", "it answers as site 'south'"], strict=True):
         assert re.search(words, line), (kind, line)
     assert not re.search(r"^2026-01-01", besieged.log, re.MULTILINE)

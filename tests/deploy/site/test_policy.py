@@ -149,3 +149,22 @@ def test_a_site_answers_a_message_that_is_none_with_a_refusal(three, tmp_path) -
         for about in ({}, {"terms": "{"}, {"request": "[]"}, {"secure": "3"}, {"terms": json.dumps({"run": 1})}):
             reply = site.answer(kind, RecordDict({"about": ConfigRecord(about)}))  # pyright: ignore[reportArgumentType]
             assert reply.config_records["about"]["error"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (
+            {"problem": {"loss": "softmax", "model": "mlp", "hidden": [10**6, 10**6]}},
+            "a model of 1000009000003 numbers",
+        ),
+        ({"problem": {"loss": "softmax", "model": "mlp", "hidden": [10**9]}}, "a model of 8000000003 numbers"),
+        ({"method": {"name": "fedavg", "batch": 10**9, "replace": True}}, "a batch of 4000000000 numbers"),
+    ],
+)
+def test_terms_that_would_take_all_memory_are_refused_before_any_is_taken(three, tmp_path, changes, said) -> None:
+    site = Site("site-0", three.select([0]), tmp_path, policy=RunPolicy(smallest_batch=1, fewest_sites=1))
+    method = changes.pop("method", None)
+    about: dict[str, Any] = {"terms": terms_of(three, method, **changes).to_json(), "round": 0, "counted": -1}
+    reply = site.answer("train", RecordDict({"about": ConfigRecord(about)}))
+    assert said in str(reply.config_records["about"]["error"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 from typing import NamedTuple
 
 import jax
@@ -10,10 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from polyfed.algorithms.contract import Algorithm, Pending, Server, State
+from polyfed.algorithms.shared.local_work import work_of
 from polyfed.core import trees
 from polyfed.core.precision import narrow_type
 from polyfed.core.trees import Tree
 from polyfed.data import Federation
+from polyfed.deploy.protocol.plain_values import Refused
 from polyfed.deploy.protocol.terms import Terms, architecture
 from polyfed.engine.client_metrics import Metrics, as_metrics
 from polyfed.engine.devices.layout import layout
@@ -27,6 +30,8 @@ from polyfed.engine.simulation import as_traced
 from polyfed.problem.problem import Problem, precision
 from polyfed.studies.newcomers.fitting import fitted
 
+LARGEST = 2**29
+"""The most numbers of a model, or of the rows of a batch: a site accepts no message that is longer."""
 ONLY = 0
 """The place of the site in its own federation, of which it is the one client."""
 
@@ -53,6 +58,7 @@ class LocalWork:
         self.problem = Problem(
             own, architecture(terms.problem), loss, terms.problem.get("l2", 0.0), terms.problem.get("class_weight")
         )
+        _refuse_huge(self.problem, terms.method)
         with precision(terms.dtype):
             self.method = as_traced(terms.method)
             place = layout(1, 1)
@@ -142,6 +148,16 @@ class LocalWork:
 
     def _stacked(self, state: State) -> State:
         return jax.tree.map(lambda leaf: self.programs.placed(np.asarray(leaf)[None]), state)
+
+
+def _refuse_huge(problem: Problem, method: Algorithm) -> None:
+    """Refuse a model, or batches, that no message of a run can be for: they would take all of this machine's memory."""
+    model = trees.count(jax.eval_shape(problem.model.init, jax.random.key(0)))
+    work = work_of(method)
+    rows = work.size if work.replace and work.size != "full" else 0
+    for what, count in (("model", model), ("batch", rows * prod(problem.federation.feature_shape))):
+        if count > LARGEST:
+            raise Refused(f"the terms want a {what} of {count} numbers, at most {LARGEST} are accepted")
 
 
 def _numpy(tree: Tree) -> Tree:
