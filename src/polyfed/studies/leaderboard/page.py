@@ -30,6 +30,9 @@ def page(board: Board) -> str:
     standings = {name: standing(cells) for name, cells in there.items()}
     parts = [_when(there, standings), _overall(standings)]
     parts += [_federation(FEDERATIONS[name], cells, standings[name]) for name, cells in there.items()]
+    missing = [arena.title for name, arena in FEDERATIONS.items() if name not in there]
+    if missing:
+        parts.append(f"## Not run yet\n\n{'; '.join(missing)}.\n")
     return "\n".join(parts)
 
 
