@@ -18,7 +18,18 @@ def names(paper: str) -> list[str]:
 
 
 def test_all_of_the_papers_figures_and_tables_are_there() -> None:
-    assert names("apfl") == ["fig1", "fig2", "fig3", "fig4", "fig5", "fig6", "table1", "table2", "table1_pairs"]
+    assert names("apfl") == [
+        "fig1",
+        "fig2",
+        "fig3",
+        "fig4",
+        "fig5",
+        "fig6",
+        "starts",
+        "table1",
+        "table2",
+        "table1_pairs",
+    ]
     figures = [f"fig{n}" for n in range(1, 14)]
     assert names("fedbc") == figures + [f"table{n}" for n in (1, 2, 3, 6, 7, 8, 9)]
     assert names("flix") == [f"fig{n}" for n in range(1, 16)]

@@ -72,6 +72,5 @@ def deployed_variance(local_models: ArrayLike, alpha: float) -> float:
     The same for every x, so that alpha alone says how unlike the deployed models are.
     """
     models: Vector = np.atleast_2d(np.asarray(local_models, np.float64))
-    away: Vector = models - models.mean(axis=0)
-    spread = float(np.vdot(away, away)) / len(models)
+    spread = float(np.sum(np.var(models, axis=0)))
     return (1 - number("alpha", alpha)) ** 2 * spread

@@ -16,6 +16,7 @@ from polyfed.papers.shared.claims import Claim, better, every, similar
 from polyfed.papers.shared.experiment import ExperimentProgress, Measured, Row, experiment
 from polyfed.papers.shared.held_out import against, options, plus_minus, problem_of
 from polyfed.papers.shared.rows import distinct, ends, rounded, where
+from polyfed.papers.shared.tuned import value_words
 from polyfed.problem.problem import Problem
 
 STARTS = (0.01, 0.03, 0.1, 0.3, 0.5, 0.9)
@@ -150,7 +151,7 @@ def starts(quick: bool, progress: ExperimentProgress) -> Measured:
             about = {"column": column, "kind": BOUND, "seed": seed, "round": rounds}
             rows.append(rounded(about | {"share": float(np.mean(weights))}))
     progress("done", len(LEVELS), len(LEVELS))
-    return Measured(rows, {**WORK, "rounds": rounds, "seeds": seeds, "ridge": RIDGE})
+    return Measured(rows, {**WORK, "lr": value_words(PUBLISHED_LR), "rounds": rounds, "seeds": seeds, "ridge": RIDGE})
 
 
 def _reached(result: Result) -> dict[str, float]:

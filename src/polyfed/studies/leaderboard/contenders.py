@@ -92,8 +92,7 @@ def contenders(labels: list[str] | None = None, file: Path | None = None) -> dic
     [tune.space.NAME]; `rate`, the name of the stepsize, by default lr; `finetuned`; anything else is a hyper-parameter.
     A method of the registry that has no row yet is tuned by its stepsize alone.
     """
-    known = {**dict.fromkeys(REGISTRY), **CONTENDERS}
-    known = {label: given or Contender(label) for label, given in known.items()}
+    known = CONTENDERS | {name: Contender(name) for name in REGISTRY if name not in CONTENDERS}
     added = {} if file is None else _read(file)
     known |= added
     for label in labels or []:

@@ -12,7 +12,7 @@ from polyfed.core.errors import PolyfedError
 from polyfed.core.files import write_text
 from polyfed.studies.leaderboard.board import Board
 from polyfed.studies.leaderboard.cell import Cell
-from polyfed.studies.leaderboard.contenders import BUDGET
+from polyfed.studies.leaderboard.contenders import BUDGET, contenders
 from polyfed.studies.leaderboard.federations import FEDERATIONS, Arena
 from polyfed.studies.leaderboard.ranks import Rank, difference, ranks
 from polyfed.studies.verdicts.intervals import Interval
@@ -30,6 +30,9 @@ def page(board: Board) -> str:
     standings = {name: standing(cells) for name, cells in there.items()}
     parts = [_when(there, standings), _overall(standings)]
     parts += [_federation(FEDERATIONS[name], cells, standings[name]) for name, cells in there.items()]
+    missing = [arena.title for name, arena in FEDERATIONS.items() if name not in there]
+    if missing:
+        parts.append(f"## Not run yet\n\n{'; '.join(missing)}.\n")
     return "\n".join(parts)
 
 
@@ -84,11 +87,13 @@ def _federation(arena: Arena, cells: Cells, places: Mapping[str, Rank]) -> str:
     """A federation's heading, what it is, and its table."""
     some = next(iter(cells.values()))
     who = "all clients" if arena.participation == 1.0 else f"{arena.participation} clients a round"
+    missing = len(set(contenders()) - set(cells))
     lines = [
         f"## {arena.title}\n",
         f"{arena.words[0].upper()}{arena.words[1:]}. Model: {arena.model}. "
         f"The bits of {arena.rounds} rounds with {who}; {arena.local_steps} local steps of 20 rows; {len(some)} draws. "
-        f"Figures are {_metric(arena)} on test rows.\n",
+        f"Figures are {_metric(arena)} on test rows."
+        + (f" {missing} methods have not been run here yet.\n" if missing else "\n"),
         "| rank | method | deployed | ahead of going alone | worst tenth | global model "
         "| Mbit to the loss of going alone | rounds | seconds | chosen |",
         "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- |",
@@ -124,23 +129,24 @@ def _interval(found: Interval | None) -> str:
 
 
 def _overall(standings: Mapping[str, Mapping[str, Rank]]) -> str:
-    """Ranks by federation, and their mean."""
+    """Ranks by federation, and their mean over all of them."""
     methods = sorted({method for places in standings.values() for method in places})
-    whole = [method for method in methods if all(method in places for places in standings.values())]
-
-    def mean(method: str, name: str) -> float:
-        return float(np.mean([getattr(places[method], name) for places in standings.values()]))
-
+    found = {m: [places[m] for places in standings.values() if m in places] for m in methods}
     heads = [FEDERATIONS[name].title for name in standings]
     lines = [
         "## Ranks\n",
+        "Of the methods that have been run on a federation; the mean is over all federations.\n",
         "| method | mean rank | " + " | ".join(heads) + " |",
         "| --- | --- |" + " --- |" * len(heads),
     ]
-    for method in sorted(whole, key=lambda method: mean(method, "place")):
-        cells = " | ".join(places[method].words for places in standings.values())
+
+    def mean(method: str, name: str) -> float:
+        return float(np.mean([getattr(rank, name) for rank in found[method]]))
+
+    for method in sorted(methods, key=lambda m: (-len(found[m]), mean(m, "place"))):
+        cells = " | ".join(places[method].words if method in places else "-" for places in standings.values())
         span = f"{mean(method, 'place'):.1f} ({mean(method, 'low'):.1f} to {mean(method, 'high'):.1f})"
-        lines.append(f"| {method} | {span} | {cells} |")
+        lines.append(f"| {method} | {span if len(found[method]) == len(standings) else '-'} | {cells} |")
     return "\n".join(lines) + "\n"
 
 
