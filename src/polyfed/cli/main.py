@@ -6,6 +6,7 @@ Each command has a file of its name. Nothing here loads JAX: a command does, whe
 from __future__ import annotations
 
 import logging
+import re
 import sys
 import warnings
 from typing import Annotated
@@ -77,17 +78,28 @@ def main() -> None:
         work(worker, _main)
 
 
+_said: set[str] = set()
+"""The kinds of warnings that this command has shown."""
+
+
 def _say_error(sentence: str) -> None:
     err.print(f"[bold red]error[/]: {escape(sentence)}", soft_wrap=True, highlight=False)
 
 
+def _say_warning(sentence: str) -> None:
+    """Show a warning; of those that differ in a limit alone, which follows from a split's rows, the first."""
+    kind = re.sub(r"is above [0-9.e+-]+", "is above", sentence)
+    if kind not in _said:
+        _said.add(kind)
+        err.print(f"[yellow]warning[/]: {escape(sentence)}", soft_wrap=True, highlight=False)
+
+
 def _main() -> None:
     """Run the command that the arguments name. A user's mistake is one sentence and exit code 2."""
+    _said.clear()
     logging.basicConfig(format="%(message)s", level=logging.WARNING if is_first() else logging.ERROR)
     warnings.filterwarnings("ignore", category=RuntimeWarning, module="polyfed")
-    warnings.showwarning = lambda message, *_, **__: err.print(
-        f"[yellow]warning[/]: {escape(str(message))}", soft_wrap=True, highlight=False
-    )
+    warnings.showwarning = lambda message, *_, **__: _say_warning(str(message))
     try:
         app()
     except (PolyfedError, LostProcess) as error:

@@ -16,10 +16,12 @@ const rangeText = (method, c) => there(method.low[c]) && there(method.high[c]) ?
 const gainUnit = DATA.share ? "points" : DATA.label;
 const selected = () => METHODS[Number($("site-method").value)];
 
-// What all intervals of a method need, zero included.
+// What the intervals of a method need, zero included. A few that are far wider than the others do not set the scale.
 function gainRange(method) {
-  const ends = [...method.low, ...method.high, ...method.gains, 0].filter(there);
-  return [smallest(ends), largest(ends)];
+  const ends = [...method.low, ...method.high, 0].filter(there), gains = [...method.gains, 0].filter(there);
+  const most = 2 * quantile(ends.map(Math.abs).sort((a, b) => a - b), 0.8);
+  const cut = (value) => (most > 0 ? Math.max(-most, Math.min(most, value)) : value);
+  return [smallest([...ends.map(cut), ...gains]), largest([...ends.map(cut), ...gains])];
 }
 
 function siteColumns(method) {
@@ -50,7 +52,7 @@ function element(tag, className, text) {
   return node;
 }
 
-// A bar from the low to the high end of the interval, a dot at the gain, a line at zero.
+// A bar from the low to the high end of the interval, a dot at the gain, a line at zero. A bar that leaves the scale fades.
 function whisker(method, c, low, high) {
   const box = element("span", "whisker"), at = (value) => `${(100 * (value - low)) / (high - low || 1)}%`;
   const place = (className, from, to) => {
@@ -60,7 +62,10 @@ function whisker(method, c, low, high) {
     box.append(part);
   };
   place("zero", 0);
-  if (there(method.low[c]) && there(method.high[c])) place("reach", method.low[c], method.high[c]);
+  if (there(method.low[c]) && there(method.high[c])) {
+    const leaves = (method.low[c] < low ? " before" : "") + (method.high[c] > high ? " beyond" : "");
+    place(`reach${leaves}`, Math.max(low, method.low[c]), Math.min(high, method.high[c]));
+  }
   if (there(method.gains[c])) place("dot", method.gains[c]);
   box.style.setProperty("--c", `var(${TINT[method.verdicts[c]] || "--soft"})`);
   return box;
@@ -95,7 +100,7 @@ function drawSites() {
   table.parentNode.classList.toggle("tall", known.length > 30);
   const judged = method.gains.some(there);
   $("sites-text").textContent = `${METHODS.length > 1 ? `${method.label}: ${DATA.split}` : title(DATA.split)} ${DATA.label} of each client`
-    + (judged ? ", alone and together; a gain above zero means that it is better off together. The bar is the 95% interval of each; the verdict allows for their number too, so it is stricter." : ".");
+    + (judged ? ", alone and together; a gain above zero means that it is better off together. The bar is the 95% interval of each, and fades where it goes on; the verdict allows for their number too, so it is stricter." : ".");
 }
 
 // The scale of the bars: its ends, and zero where that is not too close to one of them.
