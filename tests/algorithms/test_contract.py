@@ -10,11 +10,12 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Literal, Optional
+from typing import Annotated, Any, Literal, NewType, Optional
 
 import jax
 import numpy as np
 import pytest
+from typing_extensions import TypeAliasType
 
 import polyfed as pf
 from polyfed.algorithms import REGISTRY, Algorithm, FedAvg, algorithm
@@ -25,6 +26,9 @@ from polyfed.core.schedules import Schedule
 ROOT = Path(__file__).parents[2]
 PerClient = float | list[float]
 """An alias, for fields that name it in quotes."""
+Rate, Count = NewType("Rate", float), NewType("Count", int)
+Named = TypeAliasType("Named", float | None)
+"""What Python 3.12 makes of `type Named = float | None`."""
 
 
 @pytest.fixture(autouse=True)
@@ -59,6 +63,12 @@ def method_with(hint: object, value: object = None) -> type[FedAvg]:
         float | Literal["auto"],
         Compressor | str | dict[str, object],
         jax.Array,
+        Annotated[float, "in (0, 1]"],
+        Annotated[float | None, "in (0, 1]"],
+        Rate,
+        list[Rate] | None,
+        Named,
+        "Named | list[float]",
     ],
     ids=str,
 )
@@ -80,6 +90,7 @@ def test_real_numbers_schedules_and_compressors_are_inputs_of_the_program(hint: 
         list[str] | str,
         tuple[int, ...],
         Callable[[float], float],
+        Count | None,
     ],
     ids=str,
 )
@@ -144,6 +155,14 @@ def test_a_misspelt_word_and_a_wrong_flag_are_refused_by_their_types(
 ) -> None:
     with pytest.raises(pf.PolyfedError, match=f"^{re.escape(sentence)}$"):
         REGISTRY[name](**options).check()
+
+
+@pytest.mark.parametrize("hint", [Literal["a", "b"] | None, "bool | None"], ids=str)
+def test_a_word_or_a_flag_that_may_be_none_is_checked_all_the_same(hint: object) -> None:
+    probe: Any = method_with(hint)
+    probe().check()
+    with pytest.raises(pf.PolyfedError, match=r"probe: extra must be .*found 'yes'"):
+        probe(extra="yes").check()
 
 
 def test_the_contract_is_seven_functions_and_six_hooks() -> None:

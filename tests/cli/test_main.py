@@ -43,6 +43,11 @@ def test_a_process_ends_with_the_sentence_and_the_code(tmp_path: Path) -> None:
             ["run", "small.toml", "--rouds", "3"],
             "polyfed run: unknown option '--rouds'; a key of the config is set by --set run.rounds=...",
         ),
+        (
+            ["tune", "small.toml", "--budgt", "3"],
+            "polyfed tune: unknown option '--budgt'; a key of the config is set by --set tune.budget=...",
+        ),
+        (["tune", "small.toml", "--oit", "x"], "polyfed tune: unknown option '--oit'; did you mean '--out'?"),
         (["--versio"], "polyfed: unknown option '--versio'; did you mean '--version'?"),
         (["data", "lst"], "polyfed data: unknown command 'lst'; did you mean 'list'?"),
         (["run", "small.toml", "--ovewrite"], "polyfed run: unknown option '--ovewrite'; did you mean '--overwrite'?"),

@@ -34,8 +34,13 @@ class Kind:
     words: tuple[str, ...] = ()
     flag: bool = False
 
+    optional: bool = False
+    """whether there may be none"""
+
     def refuse(self, owner: str, name: str, value: object) -> None:
         """Refuse a word that is not one of the words, and a flag that is neither true nor false."""
+        if value is None and self.optional:
+            return
         if self.words and value not in self.words:
             raise PolyfedError(f"{owner}: {name} must be one of {', '.join(self.words)}; found {value!r}")
         if self.flag and not isinstance(value, bool):
@@ -58,10 +63,13 @@ def kinds(cls: type, owner: str) -> dict[str, Kind]:
 
 def _kind(hint: object, owner: str, name: str) -> Kind:
     members = _members(hint)
-    if hint is bool:
-        return Kind(traced=False, flag=True)
-    if all(get_origin(member) is Literal for member in members):
-        return Kind(traced=False, words=tuple(word for member in members for word in get_args(member)))
+    given = [member for member in members if member is not type(None)]
+    optional = len(given) < len(members)
+    if given == [bool]:
+        return Kind(traced=False, flag=True, optional=optional)
+    if given and all(get_origin(member) is Literal for member in given):
+        words = tuple(word for member in given for word in get_args(member))
+        return Kind(traced=False, words=words, optional=optional)
     traced = [member for member in members if _is_traced(member)]
     others = [member for member in members if not _is_traced(member)]
     if traced and all(_may_stand_beside(member) for member in others):
@@ -76,17 +84,30 @@ def _kind(hint: object, owner: str, name: str) -> Kind:
 
 
 def _members(hint: object) -> list[object]:
-    """The parts of a union, or the type itself."""
-    return list(get_args(hint)) if get_origin(hint) in (Union, types.UnionType) else [hint]
+    """The parts of a union, or the type itself; names that stand for types are followed."""
+    hint = _followed(hint)
+    if get_origin(hint) in (Union, types.UnionType):
+        return [member for part in get_args(hint) for member in _members(part)]
+    return [hint]
+
+
+def _followed(hint: object) -> object:
+    """The type that a `NewType` or a `type` statement gives a name to."""
+    for inside in ("__supertype__", "__value__"):
+        if hasattr(hint, inside):
+            return _followed(getattr(hint, inside))
+    return hint
 
 
 def _is_traced(member: object) -> bool:
+    member = _followed(member)
     if get_origin(member) in SEQUENCES:
         return all(_is_traced(part) for part in get_args(member) if part is not ...)
     return isinstance(member, type) and issubclass(member, TRACED)
 
 
 def _is_static(member: object) -> bool:
+    member = _followed(member)
     if get_origin(member) in SEQUENCES:
         return all(_is_static(part) for part in get_args(member) if part is not ...)
     if get_origin(member) in (Literal, FUNCTION):

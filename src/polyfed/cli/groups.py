@@ -39,18 +39,26 @@ def _unknown_option(error: click.NoSuchOption, ctx: click.Context) -> PolyfedErr
     """An error that names the nearest option, or the config key that was meant."""
     place, name = error.ctx or ctx, error.option_name
     known = [text for parameter in place.command.params for text in parameter.opts if text.startswith("--")]
-    as_options = {f"--{key.replace('_', '-')}": key for key in _run_keys()} if "--set" in known else {}
-    meant = {option: key for option, key in as_options.items() if option not in known}
-    close = get_close_matches(name, [*known, *meant], n=1, cutoff=0.6)
-    if close and close[0] in meant:
-        hint = f"; a key of the config is set by --set run.{meant[close[0]]}=..."
+    keys = _config_keys(tunes=place.command.name == "tune") if "--set" in known else {}
+    # The dashes that all options begin with would make any two short ones alike.
+    words = {option.removeprefix("--"): option for option in [*keys, *known]}
+    close = get_close_matches(name.removeprefix("--"), words, n=1, cutoff=0.6)
+    meant = words[close[0]] if close else None
+    if meant is not None and meant not in known:
+        hint = f"; a key of the config is set by --set {keys[meant]}=..."
     else:
-        hint = suggestion(name, known)
+        hint = suggestion(name, known) if meant is None else f"; did you mean '{meant}'?"
     return PolyfedError(f"{place.command_path}: unknown option '{name}'{hint}")
 
 
-def _run_keys() -> list[str]:
-    """The keys of a config's [run]."""
+def _config_keys(tunes: bool) -> dict[str, str]:
+    """The keys of a config's [run], and of [tune] where that is read, by the options that they would be."""
     from polyfed.studies.run_settings import RunSettings
+    from polyfed.studies.search_space import TuneSettings
 
-    return [field.name for field in dataclasses.fields(RunSettings)]
+    sections = {"run": RunSettings, **({"tune": TuneSettings} if tunes else {})}
+    return {
+        f"--{field.name.replace('_', '-')}": f"{section}.{field.name}"
+        for section, settings in sections.items()
+        for field in dataclasses.fields(settings)
+    }
