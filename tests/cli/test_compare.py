@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 import tomllib
 from pathlib import Path
 
-from tests.cli.command import COMPARE, polyfed
+from tests.cli.command import COMPARE, metrics, models, polyfed
 
 
 def test_compare_writes_a_table_in_three_formats(tmp_path: Path) -> None:
@@ -34,3 +35,20 @@ def test_compare_writes_a_table_in_three_formats(tmp_path: Path) -> None:
     report = polyfed("report", "runs/three", "--out", "page.html", cwd=tmp_path)
     assert "page.html" in report.stdout
     assert "FedAvg &amp; &lt;tuning&gt;" in (tmp_path / "page.html").read_text()
+
+
+def test_compare_killed_between_two_checkpoints_resumes_both_seeds_to_the_same_bits(tmp_path: Path) -> None:
+    two = COMPARE.partition('[[compare]]\nname = "fedavg"\nlabel')[0]
+    (tmp_path / "three.toml").write_text(two.replace("finetune_steps = 10", "finetune_steps = 0"))
+    often = ["--set", "run.checkpoint_every=4", "-q"]
+    polyfed("compare", "three.toml", "--out", "whole", *often, cwd=tmp_path)
+    shutil.copytree(tmp_path / "whole", tmp_path / "cut")
+    left = sorted((tmp_path / "cut/fedavg/seed-1/checkpoint").glob("round-*"))
+    assert [path.name for path in left] == ["round-000000008", "round-000000012"]
+    shutil.rmtree(left[-1])
+    polyfed("compare", "three.toml", "--out", "cut", "--resume", *often, cwd=tmp_path)
+    for seed in (0, 1):
+        cut, whole = (tmp_path / out / f"fedavg/seed-{seed}" for out in ("cut", "whole"))
+        assert metrics(cut) == metrics(whole)
+        assert models(cut) == models(whole)
+        assert (cut / "clients.csv").read_bytes() == (whole / "clients.csv").read_bytes()

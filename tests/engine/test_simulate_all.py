@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 import polyfed as pf
+from polyfed.engine.checkpoint.checkpoint import latest_of_all, name_of, names
 from polyfed.engine.loop import PlannedRun
 from polyfed.engine.simulate import simulate_all
 from polyfed.engine.simulation import Simulation
@@ -78,6 +80,30 @@ def test_every_run_has_a_checkpoint_of_its_own_from_which_it_goes_on(problem: pf
     resumed = simulate_all(planned(True), rounds=6, dtype="float64")
     for one, other in zip(resumed, whole, strict=True):
         np.testing.assert_array_equal(table(one), table(other))
+
+
+def test_runs_of_a_sweep_go_on_from_the_newest_round_that_all_of_them_have(problem: pf.Problem, tmp_path: Path) -> None:
+    """As after a kill between two checkpoints: apart, a run would be another program, with other last bits."""
+    folders = [tmp_path / str(seed) for seed in (0, 1)]
+
+    def planned(resume: list[Path | None]) -> list[PlannedRun]:
+        return [PlannedRun(problem, APFL, s, None, resume[s], path) for s, path in enumerate(folders)]
+
+    options = {"rounds": 8, "eval_every": 2, "checkpoint_every": 2}
+    whole = simulate_all([replace(plan, checkpoint=None) for plan in planned([None, None])], rounds=8, eval_every=2)
+    simulate_all(planned([None, None]), **{**options, "rounds": 6})
+    assert latest_of_all(folders) == [folder / name_of(6) for folder in folders]
+    shutil.rmtree(folders[1] / name_of(6))
+    together: list[Path | None] = [folder / name_of(4) for folder in folders]
+    assert latest_of_all(folders) == together
+    resumed = simulate_all(planned(together), **options)
+    for one, other in zip(resumed, whole, strict=True):
+        np.testing.assert_array_equal(table(one), table(other))
+    assert names(folders[0]) == names(folders[1]) == [name_of(8), name_of(6)]
+    (folders[0] / name_of(6) / "meta.json").write_text("{}")
+    shutil.rmtree(folders[1] / name_of(8))
+    assert latest_of_all(folders) == [folders[0] / name_of(8), folders[1] / name_of(6)]  # no round that both have whole
+    assert latest_of_all([*folders, tmp_path / "new"]) == [folders[0] / name_of(8), folders[1] / name_of(6), None]
 
 
 def test_progress_tells_the_place_of_a_run_and_finished_its_result(problem: pf.Problem) -> None:

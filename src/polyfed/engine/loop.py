@@ -61,7 +61,7 @@ class RunUnderWay:
 
     @property
     def heard(self) -> bool:
-        """Whether somebody is told how it goes."""
+        """Whether any callback is told of the run."""
         return bool(self.callbacks.callbacks)
 
     def keep(self) -> None:
@@ -98,6 +98,8 @@ class Loop:
             runs[0].simulation.prepare() if together is None else together.prepare()
             self._evaluate(runs, together, runs)
             self._tell(runs, evaluated=True)
+        elif together is not None and runs[0].simulation.round == self.rounds:
+            self._measure(runs, together, runs)  # measured apart, ended runs would have other last bits
         going = [run for run in runs if run.simulation.round < self.rounds]
         while going:
             simulation = going[0].simulation
@@ -123,11 +125,11 @@ class Loop:
                     run.diverged = f"no client's update was finite by round {now}"
                 elif evaluates and not np.isfinite(run.rows[-1]["objective"]):
                     run.diverged = f"the objective is {run.rows[-1]['objective']} at round {now}"
-            self._tell(going, evaluates)  # before the checkpoint: what is told of a round is never behind it
+            self._tell(going, evaluates)  # first, so that what was told of a round is never behind its checkpoint
             if together is not None:
                 together.settle([runs.index(run) for run in going if run.diverged])
                 for run in going:
-                    if run.diverged:  # the others go on, and it with them
+                    if run.diverged:  # the sweep goes on, and would change its state
                         run.simulation.fetch()
             going = [run for run in going if not run.diverged]
             if keeps:
@@ -149,15 +151,7 @@ class Loop:
             if self.progress is not None or any(run.distance or run.plan.checkpoint or run.heard for run in going):
                 together.settle([runs.index(run) for run in going])
             if measure:
-                for run, metrics in zip(runs, together.measure(), strict=True):
-                    if run in going:
-                        run.simulation.remember(metrics)
-                tunes = [run.plan.finetune for run in runs]
-                if all(tunes) and "global" in runs[0].simulation.measure():
-                    measured = together.measure([tune for tune in tunes if tune is not None])
-                    for run, metrics in zip(runs, measured, strict=True):
-                        if run in going:
-                            run.simulation.remember(metrics, run.plan.finetune)
+                self._measure(runs, together, going)
         if measure:
             rows = history_rows(
                 [run.simulation for run in going],
@@ -166,6 +160,18 @@ class Loop:
             )
             for run, row in zip(going, rows, strict=True):
                 run.rows.append(row)
+
+    def _measure(self, runs: list[RunUnderWay], together: Sweep, going: list[RunUnderWay]) -> None:
+        """Measure all runs of a sweep at once; those that are going remember it."""
+        for run, metrics in zip(runs, together.measure(), strict=True):
+            if run in going:
+                run.simulation.remember(metrics)
+        tunes = [run.plan.finetune for run in runs]
+        if all(tunes) and "global" in runs[0].simulation.measure():
+            measured = together.measure([tune for tune in tunes if tune is not None])
+            for run, metrics in zip(runs, measured, strict=True):
+                if run in going:
+                    run.simulation.remember(metrics, run.plan.finetune)
 
     def _tell(self, runs: list[RunUnderWay], evaluated: bool) -> None:
         for run in runs:

@@ -74,7 +74,7 @@ def simulate(
     `compute`: "bfloat16" computes the model in local training with numbers of 16 bits, forward and backward; weights,
     steps, what travels, losses and metrics stay float32. By default all is in the dtype.
     `checkpoint`: a folder to write checkpoints to, every `checkpoint_every` rounds, on Ctrl-C and at the end.
-    `resume`: such a folder to go on from, with results that are the same to the last bit.
+    `resume`: such a folder, or one of its checkpoints, to go on from, with results that are the same to the last bit.
     `finetune`: also evaluate the global model after each client has fine-tuned it.
     `adapt_on_test`: measure adapted and fine-tuned models after steps on TEST rows, which leaks their labels; for
     reproducing papers that do so. Training, and the models that are kept, do not change.
@@ -218,7 +218,8 @@ def simulate_all(
                 which = f"{plan.resume}: this checkpoint is of round {simulation.round}"
                 raise PolyfedError(f"{which}, beyond the {rounds} asked for")
             if plan.checkpoint is not None:
-                same = plan.resume == plan.checkpoint  # what is newer than the one that it goes on from is damaged
+                # What is newer than the one that it goes on from is damaged, or not there of all runs of a sweep.
+                same = plan.resume is not None and plan.checkpoint in (plan.resume, plan.resume.parent)
                 checkpoints.clear(plan.checkpoint, after=checkpoints.name_of(simulation.round) if same else "")
             runs.append(run)
         loop = Loop(rounds, eval_every, checkpoint_every, progress, keep_finished)

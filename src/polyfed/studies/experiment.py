@@ -107,7 +107,7 @@ def _run_draws(
     first, settings, draws = hosts.is_first(), config.run, list(places)
     algorithm, finetune = method.algorithm, config.finetune(method.algorithm)
     config.metric  # noqa: B018 an unknown one is refused before anything runs
-    resumed = {draw: _open(folder, options) for draw, folder in places.items()}
+    resumed = dict(zip(draws, _open(list(places.values()), options), strict=True))
 
     def past(draw: Draw) -> list[dict[str, Any]]:
         resume = resumed[draw]
@@ -135,7 +135,7 @@ def _run_draws(
                     algorithm,
                     draw.seed,
                     finetune,
-                    resume=places[draw] / "checkpoint" if resumed[draw] else None,
+                    resume=resumed[draw],
                     checkpoint=places[draw] / "checkpoint",
                     callbacks=config.track.callbacks(method.label, draw.folder) if config.track and first else (),
                 )
@@ -227,16 +227,17 @@ def _alone(config: Config, draws: list[Draw], options: Options) -> dict[Draw, Si
     return {draw: None if result.diverged else result.simulation for draw, result in zip(draws, results, strict=True)}
 
 
-def _open(folder: Path, options: Options) -> Path | None:
-    """The checkpoint to go on from; None where the run begins."""
+def _open(folders: Sequence[Path], options: Options) -> list[Path | None]:
+    """The checkpoints to go on from; None where a run begins."""
     if options.resume:
-        latest = checkpoints.latest(folder / "checkpoint")
-        if latest is None:
+        latest = checkpoints.latest_of_all([folder / "checkpoint" for folder in folders])
+        for folder in (folder for folder, checkpoint in zip(folders, latest, strict=True) if checkpoint is None):
             options.say(f"{folder}: no checkpoint yet, starting from the beginning")
         return latest
-    if not options.overwrite and hosts.agreed((folder / "metrics.jsonl").exists):
-        raise PolyfedError(f"{folder}: there is a run already; use --resume, --overwrite or another --out")
-    return None
+    for folder in folders:
+        if not options.overwrite and hosts.agreed((folder / "metrics.jsonl").exists):
+            raise PolyfedError(f"{folder}: there is a run already; use --resume, --overwrite or another --out")
+    return [None] * len(folders)
 
 
 def _participation(config: Config, method: Method) -> Any:

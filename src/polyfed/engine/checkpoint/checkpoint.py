@@ -10,7 +10,7 @@ import re
 import shutil
 import tempfile
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
@@ -44,9 +44,9 @@ class Snapshot:
     clients: np.ndarray
     """those that were ever stored: whose states differ from the start"""
     excluded: np.ndarray
-    """per one of them: how often its update was not finite"""
+    """for each of them: how often its update was not finite"""
     shares: np.ndarray
-    """per one of them: its share of the server's averages, summed over the rounds"""
+    """for each of them: its share of the server's averages, summed over the rounds"""
     rows: Iterable[Tree]
     """their states in the same order, in blocks: a leading client axis on each array"""
     norms: tuple[float, ...] = ()
@@ -108,9 +108,33 @@ def clear(folder: Path, after: str = "") -> None:
 
 
 def latest(folder: Path) -> Path | None:
-    """The newest checkpoint in a folder of process 0 that is not damaged; None where there is none at all."""
+    """The newest checkpoint in a folder of process 0 that is not damaged; None where there is none at all.
+
+    `folder` may also be a checkpoint itself.
+    """
+    if NAME.fullmatch(folder.name):
+        return folder
     name = hosts.agreed(lambda: _latest(folder))
     return None if name is None else folder / name
+
+
+def latest_of_all(folders: Sequence[Path]) -> list[Path | None]:
+    """The checkpoints from which runs that are one program go on: the newest round that all of them have.
+
+    Without such a round each goes on from its own newest. Checkpoints are written one after another, so a process that
+    was killed meanwhile leaves runs at two rounds; apart, they would end in the same numbers only up to rounding.
+    """
+    newest = [latest(folder) for folder in folders]
+    if None in newest or len({path.name for path in newest if path is not None}) == 1:
+        return newest
+    name = hosts.agreed(lambda: _common(folders))
+    return newest if name is None else [folder / name for folder in folders]
+
+
+def _common(folders: Sequence[Path]) -> str | None:
+    """The name of the newest checkpoint that all folders have, undamaged."""
+    shared = set.intersection(*(set(names(folder)) for folder in folders))
+    return next((name for name in sorted(shared, reverse=True) if all(_whole(path / name) for path in folders)), None)
 
 
 def _latest(folder: Path) -> str | None:
