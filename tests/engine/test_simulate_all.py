@@ -89,7 +89,7 @@ def test_runs_of_a_sweep_go_on_from_the_newest_round_that_all_of_them_have(probl
     def planned(resume: list[Path | None]) -> list[PlannedRun]:
         return [PlannedRun(problem, APFL, s, None, resume[s], path) for s, path in enumerate(folders)]
 
-    options = {"rounds": 8, "eval_every": 2, "checkpoint_every": 2}
+    options: dict[str, Any] = {"rounds": 8, "eval_every": 2, "checkpoint_every": 2}
     whole = simulate_all([replace(plan, checkpoint=None) for plan in planned([None, None])], rounds=8, eval_every=2)
     simulate_all(planned([None, None]), **{**options, "rounds": 6})
     assert latest_of_all(folders) == [folder / name_of(6) for folder in folders]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -17,6 +16,7 @@ from polyfed.compress.rand_k import RandK
 from polyfed.compress.top_k import TopK
 from polyfed.core.checks import flag
 from polyfed.core.errors import PolyfedError, suggestion
+from polyfed.core.files import JsonObject
 
 Kind = type[Identity] | type[RandK] | type[TopK] | type[Dithering] | type[Natural]
 KINDS: tuple[Kind, ...] = (Identity, RandK, TopK, Dithering, Natural)
@@ -24,7 +24,7 @@ COMPRESSORS: dict[str, Kind] = {kind.name: kind for kind in KINDS}
 """Compressors by the name that a config gives them."""
 
 
-def make(spec: str | Mapping[str, Any] | Compressor) -> Compressor:
+def make(spec: str | JsonObject | Compressor) -> Compressor:
     """A compressor from a config: "natural", {"name": "rand_k", "k": 10}, or a compressor itself.
 
     A list of whole numbers is one number per client.

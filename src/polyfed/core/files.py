@@ -17,6 +17,9 @@ from polyfed.core.errors import PolyfedError
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, Sequence
 
+JsonObject = dict[str, Any]
+"""What a JSON or TOML file holds, or is to hold: tables, lists and plain values, to any depth."""
+
 
 def check_folder(folder: Path) -> None:
     """Refuse a folder that cannot be made or written to. It is not made: the nearest one that is there is tried."""
@@ -93,11 +96,11 @@ def owner_only(path: Path) -> Path:
 def as_json(value: object, indent: int | None = None) -> str:
     """As JSON knows it: a number that is not finite becomes null."""
 
-    def known(value: Any) -> Any:
+    def known(value: object) -> object:
         if isinstance(value, dict):
-            return {key: known(inner) for key, inner in cast(dict[Any, Any], value).items()}
+            return {key: known(inner) for key, inner in cast(JsonObject, value).items()}
         if isinstance(value, list | tuple):
-            return [known(inner) for inner in cast(list[Any], value)]
+            return [known(inner) for inner in cast(list[object], value)]
         return None if isinstance(value, float) and not math.isfinite(value) else value
 
     return json.dumps(known(value), indent=indent)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from polyfed.core.files import JsonObject
 from polyfed.data.split import PARTS, Split, has_labels
 
 if TYPE_CHECKING:
@@ -38,9 +39,9 @@ class FederationSummary:
     label_skew: float | None
     classes_per_client: float | None
     feature_shift: float | None
-    table: tuple[dict[str, Any], ...]
+    table: tuple[JsonObject, ...]
 
-    def to_dicts(self) -> list[dict[str, Any]]:
+    def to_dicts(self) -> list[JsonObject]:
         """A row per client: its name, sizes, skew, shift and facts."""
         return [dict(row) for row in self.table]
 
@@ -78,7 +79,7 @@ def summarize(federation: Federation) -> FederationSummary:
     shift = _feature_shift(federation.train)
     table = []
     for i, name in enumerate(federation.clients):
-        row: dict[str, Any] = {"client": name, **{part: int(sizes[part][i]) for part in PARTS}}
+        row: JsonObject = {"client": name, **{part: int(sizes[part][i]) for part in PARTS}}
         if skew is not None and held is not None:
             row |= {"classes": int(held[i]), "label_skew": float(skew[i])}
         if shift is not None:
@@ -131,7 +132,7 @@ def _feature_shift(train: Split) -> np.ndarray | None:
     return np.sqrt(((means - overall)[:, varying] ** 2 / variance[varying]).mean(axis=1))
 
 
-def _table(rows: list[dict[str, Any]]) -> list[str]:
+def _table(rows: list[JsonObject]) -> list[str]:
     shown = rows[:SHOWN]
     cells = [list(rows[0]), *([_cell(value) for value in row.values()] for row in shown)]
     widths = [max(len(line[i]) for line in cells) for i in range(len(cells[0]))]

@@ -7,11 +7,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from html import escape
-from typing import Any
 
+from polyfed.engine.history import HistoryRow
 from polyfed.engine.simulation import Simulation
 
-Bar = Callable[[Simulation, dict[str, Any] | None], None]
+Bar = Callable[[Simulation, HistoryRow | None], None]
 PAUSE = 0.2
 """Seconds between two drawings; a notebook keeps up with a few of them."""
 
@@ -42,7 +42,7 @@ def _in_notebook(title: str, rounds: int) -> Bar:
     drawn = display(HTML(_html(title, 0, rounds, "")), display_id=True)
     latest, loss = 0.0, ""
 
-    def draw(simulation: Simulation, row: dict[str, Any] | None) -> None:
+    def draw(simulation: Simulation, row: HistoryRow | None) -> None:
         nonlocal latest, loss
         loss = loss if row is None else f"loss {row['objective']:.4g}"
         now = time.monotonic()
@@ -67,7 +67,7 @@ def _in_terminal(title: str, rounds: int) -> Iterator[Bar]:
     with Progress(*columns, console=Console(stderr=True)) as bars:
         task = bars.add_task(plain(title), total=rounds)
 
-        def draw(simulation: Simulation, row: dict[str, Any] | None) -> None:
+        def draw(simulation: Simulation, row: HistoryRow | None) -> None:
             if row is not None:
                 bars.update(task, description=plain(f"{title}, loss {row['objective']:.4g}"))
             bars.update(task, completed=simulation.round)

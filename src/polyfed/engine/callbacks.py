@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from polyfed.core.errors import PolyfedError
+from polyfed.engine.history import HistoryRow
 from polyfed.engine.simulation import Simulation
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ class Callback:
     def on_round(self, simulation: Simulation) -> None:
         """After every round. Who overrides it has rounds run one by one, which takes longer."""
 
-    def on_evaluate(self, simulation: Simulation, row: dict[str, Any]) -> None:
+    def on_evaluate(self, simulation: Simulation, row: HistoryRow) -> None:
         """After every evaluation, that of the start included, with the history's new row."""
 
     def on_end(self, result: Result) -> None:
@@ -45,7 +46,7 @@ class Callbacks:
         for callback in self.callbacks:
             callback.on_start(simulation)
 
-    def progress(self, simulation: Simulation, row: dict[str, Any] | None) -> None:
+    def progress(self, simulation: Simulation, row: HistoryRow | None) -> None:
         """As the loop tells its progress."""
         for callback in self.callbacks:
             if simulation.round != self._round:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax.numpy as jnp
 import numpy as np
 
 from polyfed.core import randomness
 from polyfed.core.errors import PolyfedError
+from polyfed.core.trees import Tree
 from polyfed.problem.problem import Problem
 
 Metrics = dict[str, dict[str, dict[str, np.ndarray]]]
@@ -29,7 +28,7 @@ def evaluated_clients(population: int, count: int | None) -> np.ndarray:
     return np.sort(np.asarray(randomness.shuffled(key, population, jnp.arange(count))))
 
 
-def as_metrics(measured: Any, problem: Problem, count: int) -> Metrics:
+def as_metrics(measured: Tree, problem: Problem, count: int) -> Metrics:
     """What the measuring program found, by name, without the clients that only fill up the devices."""
     return {
         model: {

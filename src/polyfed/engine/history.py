@@ -15,10 +15,13 @@ from polyfed.engine.measure import FineTune
 from polyfed.engine.simulation import Simulation
 from polyfed.problem.reference import Distance
 
+HistoryRow = dict[str, Any]
+"""A round's counters and means, by the names of the history's columns: numbers, or None."""
+
 
 def history_rows(
     simulations: Sequence[Simulation], finetunes: Sequence[FineTune | None], distances: Sequence[Distance | None]
-) -> list[dict[str, Any]]:
+) -> list[HistoryRow]:
     """The history's row of each of these runs: counters and the means over the evaluated clients.
 
     Several runs are those of a sweep: they have the same models, splits and number of clients.
@@ -44,10 +47,10 @@ def _gaps(simulations: Sequence[Simulation], distances: Sequence[Distance | None
     return gaps
 
 
-def _counters(simulation: Simulation, metrics: Metrics, gaps: dict[str, float]) -> dict[str, Any]:
+def _counters(simulation: Simulation, metrics: Metrics, gaps: dict[str, float]) -> HistoryRow:
     own = metrics["personal"]["train"]
     counts = {name: value for name, value in simulation.counters.items() if name != "empty_rounds"}
-    row: dict[str, Any] = {
+    row: HistoryRow = {
         **counts,
         "seconds": simulation.seconds,
         "objective": float((own.get("weighted_loss", own["loss"]) + own["ridge"]).mean()),

@@ -10,18 +10,19 @@ import jax
 import numpy as np
 
 from polyfed.algorithms.contract import Algorithm
+from polyfed.core.files import JsonObject
 from polyfed.problem.problem import Init, Problem
 
 
 def run_identity(
     problem: Problem,
     algorithm: Algorithm,
-    participation: Any,
+    participation: object,
     seed: int,
     init: Init,
     dtype: str,
     compute: str | None = None,
-) -> dict[str, Any]:
+) -> JsonObject:
     """What a run is, in words: two runs with the same identity give the same numbers."""
     hyper = {name: plain_value(value) for name, value in vars(algorithm).items()}
     return {
@@ -44,7 +45,7 @@ def start_identity(init: Init) -> str | None:
     return init if init is None or isinstance(init, str) else _digest(*jax.tree.leaves(init))
 
 
-def plain_value(value: Any) -> Any:
+def plain_value(value: object) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
         return {"kind": type(value).__name__, **{name: plain_value(inner) for name, inner in vars(value).items()}}
     if isinstance(value, np.ndarray):
@@ -52,7 +53,7 @@ def plain_value(value: Any) -> Any:
     return value if isinstance(value, str | int | float | bool | None) else repr(value).split(" at 0x")[0]
 
 
-def _digest(*arrays: Any) -> str:
+def _digest(*arrays: np.ndarray) -> str:
     digest = hashlib.blake2b(digest_size=16)
     for array in arrays:
         digest.update(np.ascontiguousarray(array).tobytes())

@@ -22,14 +22,14 @@ from polyfed.algorithms.shared.local_models import LocalModel, LocalTraining, gr
 from polyfed.algorithms.shared.mixture import MixtureMethod
 from polyfed.core import randomness
 from polyfed.core.errors import PolyfedError
-from polyfed.core.files import check_folder, write_csv, write_text
+from polyfed.core.files import JsonObject, check_folder, write_csv, write_text
 from polyfed.core.randomness import Purpose
 from polyfed.core.schedules import Schedule
 from polyfed.core.startup import cache_folder
 from polyfed.core.trees import Tree
 from polyfed.engine import hosts
 from polyfed.engine.checkpoint.tensors import TensorFile, named
-from polyfed.engine.devices.layout import BY_CLIENT, SAME, layout
+from polyfed.engine.devices.layout import BY_CLIENT, SAME, Devices, layout
 from polyfed.engine.participation import sampling
 from polyfed.engine.programs import Programs, laid_out
 from polyfed.engine.round.chunks import over_clients
@@ -98,7 +98,7 @@ def local_models(
     seed: int = 0,
     init: Init = None,
     dtype: DType = "float32",
-    devices: int | Sequence[Any] | None = None,
+    devices: Devices | None = None,
     chunk: int | None = None,
     progress: MakingProgress | None = None,
 ) -> LocalModelBank:
@@ -157,7 +157,7 @@ def bank_of(
     *,
     init: Init,
     dtype: DType,
-    devices: int | Sequence[Any] | None = None,
+    devices: Devices | None = None,
     chunk: int | None = None,
     progress: MakingProgress | None = None,
 ) -> LocalModelBank | None:
@@ -205,7 +205,7 @@ class Making:
         start: Tree,
         seed: int,
         dtype: DType,
-        devices: int | Sequence[Any] | None,
+        devices: Devices | None,
         chunk: int | None,
     ) -> None:
         self.problem, self.start = problem, start
@@ -221,7 +221,7 @@ class Making:
             self.feed = Feed(self.programs, dtype)
         self.slots = self.programs.round.chunk
 
-    def run(self, folder: Path, identity: dict[str, Any], progress: MakingProgress | None) -> None:
+    def run(self, folder: Path, identity: JsonObject, progress: MakingProgress | None) -> None:
         """Train all clients that are not done, the largest first: those of a block then have like sizes."""
         clients, sizes = self.problem.federation.clients, self.problem.federation.train.sizes
         order = np.argsort(-sizes, kind="stable").astype(np.int32)
@@ -307,7 +307,7 @@ class Making:
 
 
 @contextmanager
-def _unfinished(folder: Path, identity: dict[str, Any], start: Tree, names: Sequence[str]) -> Iterator[_Unfinished]:
+def _unfinished(folder: Path, identity: JsonObject, start: Tree, names: Sequence[str]) -> Iterator[_Unfinished]:
     """The bank that is being made in `folder`, from the beginning or from where an earlier making left off."""
     path, count = folder / UNFINISHED, len(names)
     kinds = {name: ((count, *leaf.shape), leaf.dtype) for name, leaf in named({"params": start}).items()}

@@ -9,15 +9,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from polyfed.algorithms.contract import Algorithm
+from polyfed.core.files import JsonObject
 from polyfed.engine import hosts
 from polyfed.engine.callbacks import Callback, Callbacks
 from polyfed.engine.checkpoint import checkpoint as checkpoints
-from polyfed.engine.history import distance_of, history_rows
+from polyfed.engine.history import HistoryRow, distance_of, history_rows
 from polyfed.engine.measure import FineTune
 from polyfed.engine.simulation import Simulation
 from polyfed.engine.sweep import Sweep
@@ -26,7 +26,7 @@ from polyfed.problem.problem import Problem
 log = logging.getLogger("polyfed")
 PACE = 0.5
 """The seconds that one call of the compiled rounds should take, so that progress shows and Ctrl-C is heard."""
-SweepProgress = Callable[[int, Simulation, dict[str, Any] | None], None]
+SweepProgress = Callable[[int, Simulation, HistoryRow | None], None]
 """Called after every stretch of rounds with the place of a run, and the history's new row where there is one."""
 
 
@@ -50,8 +50,8 @@ class RunUnderWay:
     place: int
     plan: PlannedRun
     simulation: Simulation
-    identity: dict[str, Any]
-    rows: list[dict[str, Any]] = field(default_factory=list)
+    identity: JsonObject
+    rows: list[HistoryRow] = field(default_factory=list)
     diverged: str | None = None
 
     def __post_init__(self) -> None:
@@ -220,7 +220,7 @@ def interruptible() -> Iterator[Callable[[], bool]]:
     """Within it, the first Ctrl-C only asks the run to stop after the current stretch; the second is the usual one."""
     asked = False
 
-    def ask(*_: Any) -> None:
+    def ask(*_: object) -> None:
         nonlocal asked
         asked = True
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +14,7 @@ from polyfed.core import randomness
 from polyfed.core.randomness import Purpose
 from polyfed.core.trees import Tree
 from polyfed.engine.client_metrics import Metrics, as_metrics
-from polyfed.engine.devices.layout import BY_CLIENT, SAME, layout
+from polyfed.engine.devices.layout import BY_CLIENT, SAME, Devices, layout
 from polyfed.engine.measure import FineTune, Measure
 from polyfed.engine.participation import sampling
 from polyfed.engine.placement import resident
@@ -62,7 +61,7 @@ def join(
     dtype: DType = "float32",
     work: Batching | None = None,
     finetune: FineTune | None = None,
-    devices: int | Sequence[Any] | None = None,
+    devices: Devices | None = None,
     chunk: int | None = None,
 ) -> tuple[Tree, Metrics]:
     """The models of all clients of `problem`, a leading client axis on each array, and their metrics.
@@ -86,10 +85,10 @@ def join(
 
         def everyone(
             method: Algorithm, server: Server, data: Data, splits: dict[str, Shard], number: jax.Array
-        ) -> tuple[Tree, Any]:
+        ) -> tuple[Tree, Tree]:
             shared = global_model(server)
 
-            def one(client: jax.Array, _: None) -> tuple[Tree, Any]:
+            def one(client: jax.Array, _: None) -> tuple[Tree, Tree]:
                 own = rule(method, server, data, number, client)
                 models = {"personal": own} if shared is None else {"personal": own, "global": shared}
                 return own, {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import ceil, sqrt
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +18,10 @@ class Bernoulli:
     """Each client takes part with this probability, independently of the others."""
 
     probability: float
+
+
+Participation = float | Bernoulli
+"""1.0 all clients, a share below 1, a whole number of clients, or `Bernoulli`."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,7 @@ class Sampling:
         return jnp.clip(draw.astype(jnp.int32), 0, self.capacity)
 
 
-def sampling(participation: Any, population: int) -> Sampling:
+def sampling(participation: Participation, population: int) -> Sampling:
     """Read `participation`: 1.0 all, a share below 1 or a whole number K of clients, or `Bernoulli(q)`."""
     if isinstance(participation, Bernoulli):
         q = participation.probability

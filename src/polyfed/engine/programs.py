@@ -72,7 +72,7 @@ class Programs:
     steps: np.ndarray | None = None
     """What `typical_steps` gives, where clients take unequal numbers of them; and `fixed_cost`."""
     fixed: float = 0.0
-    _sums: Any = None
+    _sums: Tree = None
     """The shapes of a device's sums."""
 
     def __post_init__(self) -> None:
@@ -164,7 +164,7 @@ class Programs:
         on_test: bool = False,
         data: Data | None = None,
         splits: dict[str, Shard] | None = None,
-    ) -> Any:
+    ) -> Tree:
         """Metrics of these clients: {model: {split: Metrics}}; `on_test`: adapted on test rows."""
         rate = None
         if finetune is not None:  # its stepsize is an input: another one compiles nothing anew
@@ -182,11 +182,11 @@ class Programs:
         )
         return program(*arguments)
 
-    def personal(self, server: Server, clients: jax.Array, states: State, data: Data | None = None) -> Any:
+    def personal(self, server: Server, clients: jax.Array, states: State, data: Data | None = None) -> Tree:
         """The model that each of these clients deploys, a leading client axis on each array."""
 
-        def everyone(method: Algorithm, server: Server, clients: jax.Array, states: State, data: Data) -> Any:
-            def one(client: jax.Array, state: State) -> Any:
+        def everyone(method: Algorithm, server: Server, clients: jax.Array, states: State, data: Data) -> Tree:
+            def one(client: jax.Array, state: State) -> Tree:
                 return deployed(self.round, method, server, state, client, data)
 
             return over_clients(one, clients, self.measure_chunk, states)
@@ -197,10 +197,10 @@ class Programs:
         name = ("personal", self.round.exact, self.measure_chunk)
         return self.compiled(name, everyone, specs, BY_CLIENT, arguments)(*arguments)
 
-    def own_share(self, clients: jax.Array, states: State) -> Any:
+    def own_share(self, clients: jax.Array, states: State) -> Tree:
         """The share of each of these clients' own model in what it deploys."""
 
-        def everyone(method: Algorithm, clients: jax.Array, states: State) -> Any:
+        def everyone(method: Algorithm, clients: jax.Array, states: State) -> Tree:
             def one(_: jax.Array, state: State) -> jax.Array:
                 assert method.own_share is not None
                 return jnp.asarray(method.own_share(state))
@@ -222,7 +222,7 @@ class Programs:
     def no_uploads(self, server: Server, start: State) -> Sums:
         """The sum of no uploads, one on each device."""
 
-        def zeros(leaf: Any) -> jax.Array:
+        def zeros(leaf: jax.ShapeDtypeStruct) -> jax.Array:
             return self.placed(np.zeros((self.layout.host_devices, *leaf.shape), leaf.dtype))
 
         if self._sums is None:  # to look takes as long as a small round
@@ -241,7 +241,7 @@ class Programs:
     ) -> tuple[Sums, State, Slots]:
         """The local work of some clients in a round; `states` and `sums` are used up."""
 
-        def work(*given: Any) -> tuple[Sums, State, Slots]:
+        def work(*given: Tree) -> tuple[Sums, State, Slots]:
             *others, sums = given
             mine, states, slots = self.round.local(*others, sums=jax.tree.map(lambda leaf: leaf[0], sums))
             return jax.tree.map(lambda leaf: leaf[None], mine), states, slots
@@ -254,7 +254,7 @@ class Programs:
     def update(self, server: Server, sums: Sums, number: int) -> tuple[Server, jax.Array, jax.Array, jax.Array]:
         """The server after a round, the uploads that went into it, the most steps of any client, the emphases' sum."""
 
-        def step(method: Algorithm, server: Server, sums: Sums, moment: Any) -> Any:
+        def step(method: Algorithm, server: Server, sums: Sums, moment: Moment | None) -> Tree:
             return self.round.update(method, server, jax.tree.map(lambda leaf: leaf[0], sums), moment)
 
         moment = None if self.privacy is None else Moment(self.data.seed, np.int32(number), self.privacy.fresh())
@@ -272,7 +272,7 @@ class Programs:
     ) -> State:
         """Hand the new server's broadcast to some clients; `states`, which may be `Pending`, are used up."""
 
-        def hand(method: Algorithm, server: Server, data: Data, *given: Any) -> State:
+        def hand(method: Algorithm, server: Server, data: Data, *given: Tree) -> State:
             number, clients, good, kept, within = given
             held = kept if within is None else Pending(kept, within)
             return self.round.absorb(method, server, data, number, clients, good, held)
@@ -283,7 +283,7 @@ class Programs:
         specs = (SAME, SAME, laid_out(data), SAME, BY_CLIENT, BY_CLIENT, BY_CLIENT, BY_CLIENT)
         return self.compiled(("absorb", self.round), hand, specs, BY_CLIENT, arguments, donate=(6,))(*arguments)
 
-    def everywhere(self, tree: Any) -> Any:
+    def everywhere(self, tree: Tree) -> Tree:
         """A copy on every device. The copy matters: compiled rounds write over the arrays that they are given."""
         copies = jax.tree.map(np.array, tree)
         if self.layout.hosts == 1:
@@ -308,19 +308,19 @@ class Programs:
         """An array with an entry per client, of which this process gives its own, on the devices in equal parts."""
         return self.layout.placed(leaf, BY_CLIENT)
 
-    def fetched(self, tree: Any) -> Any:
+    def fetched(self, tree: Tree) -> Tree:
         """Arrays with an entry per client, or the same on all devices, in this process's memory."""
         return jax.tree.map(self.layout.fetched, tree)
 
     def compiled(
         self,
-        name: Any,
-        function: Callable[..., Any],
-        inputs: Any,
-        outputs: Any,
-        arguments: tuple[Any, ...],
+        name: Hashable,
+        function: Callable[..., Tree],
+        inputs: Tree,
+        outputs: Tree,
+        arguments: tuple[Tree, ...],
         donate: tuple[int, ...] = (),
-    ) -> Callable[..., Any]:
+    ) -> Callable[..., Tree]:
         """The program, compiled for the arguments' shapes; kept with the problem, so that a second run finds it."""
         key = (name, self.layout, *shapes_of(arguments))
         known = self.problem.programs

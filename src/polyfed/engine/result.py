@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 from polyfed.core import html
 from polyfed.core.above import from_above
 from polyfed.core.errors import PolyfedError
+from polyfed.core.trees import Tree
 from polyfed.engine.client_metrics import Metrics
+from polyfed.engine.history import HistoryRow
 from polyfed.engine.judge import judge
 from polyfed.engine.measure import FineTune
 from polyfed.engine.simulation import Simulation
@@ -33,7 +35,7 @@ class Result:
     """A finished run: its history, its models, and what can be measured of them."""
 
     simulation: Simulation
-    rows: list[dict[str, Any]]
+    rows: list[HistoryRow]
     """The history, a dictionary per evaluated round."""
     diverged: str | None = None
     """Why the run was stopped early, if it left the finite numbers."""
@@ -95,7 +97,7 @@ class Result:
         return self.simulation.method
 
     @property
-    def global_params(self) -> Any:
+    def global_params(self) -> Tree:
         """The global model; None for a method without one."""
         return self.simulation.global_params
 
@@ -113,7 +115,7 @@ class Result:
     def compile_seconds(self) -> float:
         return self.simulation.compile_seconds
 
-    def personal(self, client: str | int) -> Any:
+    def personal(self, client: str | int) -> Tree:
         """The model that this client deploys."""
         return self.simulation.personal(client)
 

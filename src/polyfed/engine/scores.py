@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import prod
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -174,7 +174,7 @@ def _outputs(
     score = Score(measure, split, room, block)
     needed = {split, "test"} if on_test else {split}
 
-    def of_wave(fed: Fed, states: State) -> Any:
+    def of_wave(fed: Fed, states: State) -> Tree:
         splits = {name: shard for name, shard in fed.splits.items() if name in needed}
         arguments = (programs.placed_method, simulation.residence.server, fed.clients, states, fed.data, splits, rate)
         specs = (SAME, SAME, BY_CLIENT, BY_CLIENT, laid_out(fed.data), splits_laid_out(fed.data, splits), SAME)

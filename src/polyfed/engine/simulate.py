@@ -12,6 +12,7 @@ from typing import Any
 
 from polyfed.algorithms.contract import REGISTRY, Algorithm, get_algorithm
 from polyfed.core.errors import PolyfedError
+from polyfed.core.files import JsonObject
 from polyfed.core.lock import locked
 from polyfed.core.precision import Compute
 from polyfed.data.cautions import cautions, refuse_one_class
@@ -19,10 +20,13 @@ from polyfed.engine import hosts
 from polyfed.engine.bar import bar
 from polyfed.engine.callbacks import Callback
 from polyfed.engine.checkpoint import checkpoint as checkpoints
+from polyfed.engine.devices.layout import Devices
+from polyfed.engine.history import HistoryRow
 from polyfed.engine.identity import plain_value, run_identity
 from polyfed.engine.local_models import LocalModels, MakingProgress
 from polyfed.engine.loop import Loop, PlannedRun, RunUnderWay, SweepProgress, interruptible
 from polyfed.engine.measure import FineTune
+from polyfed.engine.participation import Participation
 from polyfed.engine.privacy.mechanism import Privacy
 from polyfed.engine.result import Result
 from polyfed.engine.robust.attack import Attack
@@ -35,7 +39,7 @@ from polyfed.problem.problem import DType, Init, Problem
 log = logging.getLogger("polyfed")
 LOUD = ("one client", "constant target", "scales", "identifier")
 """The cautions about data that a run from Python says; a config's run says all."""
-RoundProgress = Callable[[Simulation, dict[str, Any] | None], None]
+RoundProgress = Callable[[Simulation, HistoryRow | None], None]
 """Called after every stretch of rounds, with the history's new row where there is one."""
 
 
@@ -44,7 +48,7 @@ def simulate(
     algorithm: Algorithm,
     *,
     rounds: int | None = None,
-    participation: Any = 1.0,
+    participation: Participation = 1.0,
     seed: int = 0,
     init: Init = None,
     eval_every: int = 1,
@@ -53,7 +57,7 @@ def simulate(
     resume: str | Path | None = None,
     checkpoint: str | Path | None = None,
     checkpoint_every: int | None = None,
-    devices: int | Sequence[Any] | None = None,
+    devices: Devices | None = None,
     chunk: int | None = None,
     store: Store = "auto",
     eval_clients: int | None = None,
@@ -138,13 +142,13 @@ def simulate_all(
     planned: Sequence[PlannedRun],
     *,
     rounds: int,
-    participation: Any = 1.0,
+    participation: Participation = 1.0,
     init: Init = None,
     eval_every: int = 1,
     dtype: DType = "float32",
     compute: Compute | None = None,
     checkpoint_every: int | None = None,
-    devices: int | Sequence[Any] | None = None,
+    devices: Devices | None = None,
     chunk: int | None = None,
     store: Store = "auto",
     eval_clients: int | None = None,
@@ -197,12 +201,12 @@ def simulate_all(
                 making=making,
                 folder=plan.checkpoint,
             )
-            identity: dict[str, Any] = {}
+            identity: JsonObject = {}
             if plan.resume or plan.checkpoint or simulation.layout.hosts > 1:
                 identity = run_identity(
                     plan.problem, simulation.method, participation, plan.seed, init, dtype, simulation.compute
                 )
-                extra: dict[str, Any] = {"adapt_on_test": adapt_on_test or None, "eval_clients": eval_clients}
+                extra: JsonObject = {"adapt_on_test": adapt_on_test or None, "eval_clients": eval_clients}
                 extra["local_models"] = None if simulation.bank is None else simulation.bank.digest
                 for name, chosen in (("privacy", privacy), ("aggregate", rule), ("attack", attack)):
                     extra[name] = None if chosen is None else plain_value(chosen)
@@ -288,7 +292,7 @@ def every_whole(planned: Sequence[PlannedRun], finished: Callable[[int, Result],
         raise KeyboardInterrupt
 
 
-def _resumed(simulation: Simulation, folder: Path, identity: dict[str, Any]) -> list[dict[str, Any]]:
+def _resumed(simulation: Simulation, folder: Path, identity: JsonObject) -> list[HistoryRow]:
     """Put the simulation where its newest checkpoint left off; return the history up to there."""
     path = checkpoints.latest(folder)
     if path is None:

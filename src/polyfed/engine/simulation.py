@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +18,18 @@ from polyfed.algorithms.shared.mixture import MixtureMethod
 from polyfed.algorithms.shared.trust import decided
 from polyfed.core import trees
 from polyfed.core.errors import PolyfedError
+from polyfed.core.files import JsonObject
 from polyfed.core.precision import Compute, narrow_type
 from polyfed.core.trees import Tree
 from polyfed.data import Population
 from polyfed.engine import hosts
 from polyfed.engine.checkpoint.checkpoint import Snapshot
 from polyfed.engine.client_metrics import Metrics, as_metrics, evaluated_clients
-from polyfed.engine.devices.layout import layout
+from polyfed.engine.devices.layout import Devices, layout
 from polyfed.engine.local_models import LocalModels, MakingProgress, bank_of
 from polyfed.engine.measure import FineTune, deployed
 from polyfed.engine.method_facts import facts_of
-from polyfed.engine.participation import sampling
+from polyfed.engine.participation import Participation, sampling
 from polyfed.engine.privacy import mechanism as private
 from polyfed.engine.privacy.accounting import Accountant
 from polyfed.engine.privacy.mechanism import Privacy
@@ -57,12 +58,12 @@ class Simulation:
         problem: Problem,
         method: Algorithm,
         *,
-        participation: Any = 1.0,
+        participation: Participation = 1.0,
         seed: int = 0,
         init: Init = None,
         dtype: DType = "float32",
         compute: Compute | None = None,
-        devices: int | Sequence[Any] | None = None,
+        devices: Devices | None = None,
         chunk: int | None = None,
         adapt_on_test: bool = False,
         store: Store = "auto",
@@ -211,7 +212,7 @@ class Simulation:
         self._measured[1][finetune] = metrics
 
     @property
-    def spent(self) -> dict[str, Any] | None:
+    def spent(self) -> JsonObject | None:
         """The privacy spent so far, as a summary tells it; None where there is none to count."""
         if self.accountant is None:
             return None
@@ -222,12 +223,12 @@ class Simulation:
         return self.programs.compile_seconds
 
     @property
-    def global_params(self) -> Any:
+    def global_params(self) -> Tree:
         """The global model; None for a method without one."""
         return _numpy(global_model(self._residence.server))
 
     @property
-    def server(self) -> Any:
+    def server(self) -> Tree:
         return _numpy(self._residence.server)
 
     @property
@@ -241,7 +242,7 @@ class Simulation:
         """How often each client's update was not finite, of those with any."""
         return {self.problem.federation.clients[i]: count for i, count in sorted(self._residence.excluded.items())}
 
-    def personal(self, client: str | int) -> Any:
+    def personal(self, client: str | int) -> Tree:
         """The model that a client deploys."""
         index = client if isinstance(client, int) else self.problem.federation.index(client)
         if not 0 <= index < len(self.problem):
@@ -256,7 +257,7 @@ class Simulation:
                 place, data = 0, single_client(self.problem, index, self.seed)[0]
             return _numpy(deployed(programs.round, programs.method, here.server, state, jnp.asarray(place), data))
 
-    def personal_blocks(self) -> Iterator[Any]:
+    def personal_blocks(self) -> Iterator[Tree]:
         """The evaluated clients' deployed models, in blocks of clients in their order: a leading axis of clients."""
         with precision(self.dtype):
             yield from self._residence.personal(self.evaluated)
@@ -341,5 +342,5 @@ def _check_lengths(method: Algorithm, clients: int) -> None:
             raise PolyfedError(f"{method.name}: {name} has {found}, expected one for each of {clients} clients")
 
 
-def _numpy(tree: Any) -> Any:
+def _numpy(tree: Tree) -> Tree:
     return jax.tree.map(np.asarray, tree)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 import weakref
-from collections.abc import Container, Hashable, Iterable, Sequence
+from collections.abc import Callable, Container, Hashable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -69,8 +69,8 @@ class Sweep:
             self.round = replace(programs.round, longest=bounds, shortest=0, chunk=chunk)
             self._method = _stacked([s.programs.method for s in self.simulations])
             self._data, self._splits, self._data_axes, self._split_axes = _together(self.simulations)
-            carries: Any = zip(*(s.resident.carry for s in self.simulations), strict=True)
-            parts: Any = zip(carries, CARRY, strict=True)
+            carries: Tree = zip(*(s.resident.carry for s in self.simulations), strict=True)
+            parts: Tree = zip(carries, CARRY, strict=True)
             self._carry = Carry(*(self._placed(runs, spec) for runs, spec in parts))
 
     def prepare(self) -> None:
@@ -185,8 +185,15 @@ class Sweep:
         return max(FEWEST_ROWS, EVAL_BLOCK // len(self.simulations))
 
     def _run(
-        self, name: Any, function: Any, axes: Any, specs: Any, out: Any, arguments: Any, donate: tuple[int, ...] = ()
-    ) -> Any:
+        self,
+        name: tuple[Hashable, ...],
+        function: Callable[..., Tree],
+        axes: Tree,
+        specs: Tree,
+        out: Tree,
+        arguments: Tree,
+        donate: tuple[int, ...] = (),
+    ) -> Tree:
         every = jax.vmap(function, in_axes=axes)
         key = ("sweep", len(self.simulations), repr(axes), *name)
         return self.first.programs.compiled(key, every, specs, out, arguments, donate)(*arguments)
@@ -198,7 +205,7 @@ class Sweep:
         """
         layout = self.first.layout
 
-        def together(*leaves: Any) -> jax.Array:
+        def together(*leaves: jax.Array) -> jax.Array:
             if layout.device.platform == "cpu":
                 return layout.placed(np.stack([np.asarray(leaf) for leaf in leaves]), spec)
             return layout.placed(jnp.stack([layout.placed(leaf, P(*spec[1:])) for leaf in leaves]), spec)
@@ -232,7 +239,7 @@ def most_runs(simulation: Simulation) -> int:
     return max(1, min(MOST, CHUNK_NUMBERS // (simulation.parameters + start)))
 
 
-def _together(simulations: Sequence[Simulation]) -> tuple[Data, dict[str, Shard], Data, Any]:
+def _together(simulations: Sequence[Simulation]) -> tuple[Data, dict[str, Shard], Data, int | None]:
     """The simulations' data and splits with a leading axis for the runs, and which axes are mapped.
 
     Runs of one problem share its rows. Others' are filled up to the same length and kept with the first problem.

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from polyfed.core.trees import Tree
 from polyfed.export.graph import Graph, Value
 from polyfed.models import Architecture, Params
 from polyfed.models.conv import Convolutional
@@ -30,13 +31,13 @@ def outputs(graph: Graph, family: Architecture, params: Params, x: Value, featur
     return _dense(graph, x, params, family.activation)
 
 
-def _dense(graph: Graph, x: Value, layers: Any, activation: str) -> Value:
+def _dense(graph: Graph, x: Value, layers: Tree, activation: str) -> Value:
     for layer in layers[:-1]:
         x = _activated(graph, _affine(graph, x, layer), activation, layer["w"])
     return _affine(graph, x, layers[-1])
 
 
-def _affine(graph: Graph, x: Value, layer: Any) -> Value:
+def _affine(graph: Graph, x: Value, layer: Tree) -> Value:
     z = graph("MatMul", x, graph.constant(np.asarray(layer["w"])))
     return graph("Add", z, graph.constant(np.asarray(layer["b"]))) if "b" in layer else z
 
@@ -54,7 +55,7 @@ def _activated(graph: Graph, x: Value, activation: str, like: Any) -> Value:
     return graph("Mul", graph("Mul", x, share), number(0.5))
 
 
-def _convolutional(graph: Graph, family: Convolutional, params: Any, x: Value, features: tuple[int, ...]) -> Value:
+def _convolutional(graph: Graph, family: Convolutional, params: Tree, x: Value, features: tuple[int, ...]) -> Value:
     height, width, depth = (*features, 1)[:3]
     x = graph("Reshape", x, graph.constant(np.array([-1, height, width, depth])))
     x = graph("Transpose", x, perm=[0, 3, 1, 2])  # channels come first in ONNX

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +13,7 @@ from jax import lax
 
 from polyfed.core import randomness, trees
 from polyfed.core.precision import Narrow
+from polyfed.core.trees import Tree
 from polyfed.models.dense import NARROW
 from polyfed.problem import deferred
 
@@ -23,6 +24,8 @@ BLOCK = 4096
 """The rows that a pass over a client's whole data takes at a time; a client with fewer is taken in one piece."""
 
 
+Carry = TypeVar("Carry")
+"""What local steps hand on from one to the next: a pytree."""
 AHEAD = 1 << 14
 """The most rows whose order is drawn before the first step, all at once, which costs less than step by step."""
 
@@ -97,16 +100,16 @@ class Objective:
     platform: str | None = None
     """The kind of device that it runs on, where local work may be arranged for it."""
 
-    def value(self, params: Any, batch: Batch | None = None) -> jax.Array:
+    def value(self, params: Tree, batch: Batch | None = None) -> jax.Array:
         """f_i on a batch, or on all of the client's rows."""
         return self._pass(self._batch_loss, params, batch) + self.problem.ridge(params)
 
-    def grad(self, params: Any, batch: Batch | None = None) -> Any:
+    def grad(self, params: Tree, batch: Batch | None = None) -> Tree:
         """The gradient of f_i on a batch, or on all of the client's rows."""
         loss = self._pass(jax.grad(self._batch_loss), params, batch)
         return trees.tied(trees.add(loss, jax.grad(self.problem.ridge)(params)))
 
-    def hessian_product(self, params: Any, direction: Any, batch: Batch | None = None) -> Any:
+    def hessian_product(self, params: Tree, direction: Tree, batch: Batch | None = None) -> Tree:
         """The Hessian of f_i at `params` times a direction, exactly; on a batch, or on all of the client's rows."""
         return jax.jvp(lambda x: self.grad(x, batch), (params,), (direction,))[1]
 
@@ -120,13 +123,13 @@ class Objective:
 
     def train(
         self,
-        step: Callable[[Any, Batch | None], Any],
-        carry: Any,
+        step: Callable[[Carry, Batch | None], Carry],
+        carry: Carry,
         key: jax.Array,
         batching: Batching,
         count: jax.Array | None = None,
         earlier: jax.Array | None = None,
-    ) -> tuple[Any, jax.Array]:
+    ) -> tuple[Carry, jax.Array]:
         """Run `carry = step(carry, batch)` over the client's batches; also return how many steps that took.
 
         `count`, which may be drawn, takes the place of the batching's own number of steps. `earlier`: the passes that
@@ -173,7 +176,7 @@ class Objective:
 
         carry = lax.optimization_barrier(carry)  # else XLA keeps every client's copy of what the caller still needs
 
-        def body(index: jax.Array, carry: Any) -> Any:
+        def body(index: jax.Array, carry: Tree) -> Tree:
             return step(carry, batch_at(index))
 
         if self.platform == "cpu":
@@ -208,10 +211,10 @@ class Objective:
         inside = positions < self.size
         return Batch(self.start + jnp.where(inside, positions, self.size - 1), inside.astype(jnp.result_type(float)))
 
-    def _batch_loss(self, params: Any, examples: Examples, batch: Batch) -> jax.Array:
+    def _batch_loss(self, params: Tree, examples: Examples, batch: Batch) -> jax.Array:
         return self.problem.batch_loss(params, examples, batch, self.compute)
 
-    def _pass(self, function: Callable[[Any, Examples, Batch], Any], params: Any, batch: Batch | None) -> Any:
+    def _pass(self, function: Callable[[Tree, Examples, Batch], Tree], params: Tree, batch: Batch | None) -> Tree:
         """A mean over a batch, or over all of the client's rows, block by block."""
         if batch is not None and batch.weights is not None:
             return function(params, batch.examples or self.examples, batch)
@@ -222,7 +225,7 @@ class Objective:
         if self.longest <= BLOCK:
             return function(params, self.examples, self.rows(0, self.longest)._replace(key=key))
 
-        def block(index: jax.Array, total: Any) -> Any:
+        def block(index: jax.Array, total: Tree) -> Tree:
             rows = self.rows(index * BLOCK, BLOCK)
             weight = jnp.sum(jnp.asarray(rows.weights))
             if key is not None:
@@ -235,7 +238,7 @@ class Objective:
         return trees.scale(1.0 / self.size, total)
 
 
-def _outputs_first_loop(steps: jax.Array | int, body: Callable[[jax.Array, Any], Any], carry: Any) -> Any:
+def _outputs_first_loop(steps: jax.Array | int, body: Callable[[jax.Array, Tree], Tree], carry: Tree) -> Tree:
     """`fori_loop` that keeps narrow matrices outputs first from step to step, as their products take them on a CPU.
 
     Between steps they are vectors: the compiler is free to turn the axes of a matrix, and would do so in every step.
@@ -243,11 +246,11 @@ def _outputs_first_loop(steps: jax.Array | int, body: Callable[[jax.Array, Any],
     leaves, structure = jax.tree.flatten(carry)
     shapes = [leaf.shape if leaf.ndim == 2 and leaf.shape[1] <= NARROW else None for leaf in leaves]
 
-    def kept(carry: Any) -> list[jax.Array]:
+    def kept(carry: Tree) -> list[jax.Array]:
         leaves = jax.tree.leaves(carry)
         return [leaf if shape is None else leaf.T.ravel() for leaf, shape in zip(leaves, shapes, strict=True)]
 
-    def given(kept: list[jax.Array]) -> Any:
+    def given(kept: list[jax.Array]) -> Tree:
         pairs = zip(kept, shapes, strict=True)
         return structure.unflatten([leaf if shape is None else leaf.reshape(shape[::-1]).T for leaf, shape in pairs])
 

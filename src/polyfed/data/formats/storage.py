@@ -6,11 +6,12 @@ import json
 import os
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from polyfed.core.errors import PolyfedError
+from polyfed.core.files import JsonObject
 from polyfed.data.formats.failures import reason
 from polyfed.data.option_checks import PathLike, existing_path
 from polyfed.data.split import PARTS, Split
@@ -86,7 +87,7 @@ def load(cls: type[Federation], path: PathLike) -> Federation:
         raise PolyfedError(f"{file}: cannot be read as a saved federation ({reason(error)})") from None
 
 
-def _rebuild(cls: type[Federation], header: dict[str, Any], tensors: dict[str, np.ndarray]) -> Federation:
+def _rebuild(cls: type[Federation], header: JsonObject, tensors: dict[str, np.ndarray]) -> Federation:
     parts = {part: Split(*(tensors[f"{part}.{name}"] for name in ("x", "y", "offsets"))) for part in PARTS}
     text, preparation = header["text_columns"], header.get("preparation")
     classes = header["classes"]

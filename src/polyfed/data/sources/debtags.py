@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -93,7 +92,7 @@ def read_packages(files: Sequence[Path]) -> tuple[np.ndarray, np.ndarray, np.nda
     return x, y, np.array([str(row[0]) for row in rows])
 
 
-def _or(usual: tuple[Any, Any], *given: Any) -> tuple[Any, Any]:
+def _or(usual: tuple[float, float], *given: float | None) -> tuple[float, float]:
     first, second = (default if value is None else value for default, value in zip(usual, given, strict=True))
     return first, second
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
-from typing import Any
 
 from polyfed.core.errors import PolyfedError, suggestion
+from polyfed.core.files import JsonObject
 
 KINDS = ("number", "yes/no", "category", "date", "skip")
 
@@ -49,7 +49,7 @@ def _override(name: str, said: object) -> Override:
     known = [field.name for field in fields(Override)]
     if not isinstance(said, Mapping):
         raise PolyfedError(f"columns.{name} must be one of {', '.join(KINDS)}, or a table, found {said!r}")
-    table: dict[str, Any] = dict(said)
+    table: JsonObject = dict(said)
     for key in table:
         if key not in known:
             raise PolyfedError(f"columns.{name} has no key {key!r}{suggestion(str(key), known)}")

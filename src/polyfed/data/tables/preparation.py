@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 import numpy as np
 
 from polyfed.core.errors import PolyfedError
+from polyfed.core.files import JsonObject
 from polyfed.data.tables.cells import Cells
 from polyfed.data.tables.columns import KINDS, Column, Number, Skipped, Used
 
@@ -113,7 +114,7 @@ class Preparation:
                 continue
             yield column, np.where(block[:, -1:] > 0, np.nan, column.values(block[:, :-1]))
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         return {
             "format": FORMAT,
             "columns": [{"kind": column.kind, **asdict(column)} for column in self.columns],
@@ -146,6 +147,6 @@ def _placed(column: Used, values: np.ndarray) -> np.ndarray:
     return np.column_stack([block, gone.astype(np.float64)])
 
 
-def _column(about: dict[str, Any]) -> Column:
+def _column(about: JsonObject) -> Column:
     kind: Any = KINDS[about.pop("kind")]
     return kind(**{key: tuple(value) if isinstance(value, list) else value for key, value in about.items()})

@@ -16,6 +16,7 @@ from typing import Any, Self
 import numpy as np
 
 from polyfed.core.errors import PolyfedError
+from polyfed.core.files import JsonObject
 from polyfed.data.tables.cells import FORMATS, PARTS
 from polyfed.data.tables.sums import ColumnSums, SiteSums, Sums
 
@@ -53,7 +54,7 @@ class SiteSchema:
     def of(cls, sums: SiteSums) -> Self:
         return cls(sums.site, {name: _schema(about) for name, about in sums.columns.items()})
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         return asdict(self)
 
 
@@ -115,7 +116,7 @@ class Layout:
             start += column.size
         return SiteSums("", round(values[0]), columns)
 
-    def to_json(self) -> list[dict[str, Any]]:
+    def to_json(self) -> list[JsonObject]:
         return [asdict(column) for column in self.columns]
 
     @classmethod

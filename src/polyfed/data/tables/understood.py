@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from polyfed.core.files import JsonObject
 from polyfed.data.tables.columns import Category, Used
 
 if TYPE_CHECKING:
@@ -61,9 +62,9 @@ def understood(federation: Federation) -> list[Understood]:
     return [(used | left_out)[column.name] for column in preparation.columns]
 
 
-def by_site(columns: list[Understood]) -> dict[str, dict[str, dict[str, Any]]]:
+def by_site(columns: list[Understood]) -> dict[str, dict[str, JsonObject]]:
     """{site: {column: its kind, missing share and shift}}, of the columns that are used."""
-    table: dict[str, dict[str, dict[str, Any]]] = {}
+    table: dict[str, dict[str, JsonObject]] = {}
     for column in columns:
         for at in column.sites:
             facts = {"kind": column.kind, "missing": at.missing, "shift": at.shift}

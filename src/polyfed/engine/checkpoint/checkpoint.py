@@ -15,13 +15,12 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError
 
 from polyfed.core.errors import PolyfedError
-from polyfed.core.files import owner_only
+from polyfed.core.files import JsonObject, owner_only
 from polyfed.core.trees import Tree
 from polyfed.engine import hosts
 from polyfed.engine.checkpoint.tensors import blank_rows, load_rows, load_tree, save_rows, save_tree
@@ -61,7 +60,7 @@ def round_of(name: str) -> int:
     return int(name.removeprefix("round-"))
 
 
-def save(folder: Path, round: int, state: Snapshot, meta: dict[str, Any], keep: int = 2) -> Path:
+def save(folder: Path, round: int, state: Snapshot, meta: JsonObject, keep: int = 2) -> Path:
     """Write `folder/round-N`, and drop all but the newest `keep`. It appears by a rename, after it is on the disk.
 
     Process 0 writes it; the others only send it their clients' rows, block by block.
@@ -180,14 +179,14 @@ def _digest(path: Path) -> str:
         return hashlib.file_digest(file, "blake2b").hexdigest()
 
 
-def load(path: Path, server: Tree, start: Tree) -> tuple[Snapshot, dict[str, Any]]:
+def load(path: Path, server: Tree, start: Tree) -> tuple[Snapshot, JsonObject]:
     """The state, with a server and states of clients like those given, and the meta data.
 
     Process 0 reads them and sends them to the others, the rows block by block.
     """
     snapshots: list[Snapshot] = []
 
-    def read() -> dict[str, Any]:
+    def read() -> JsonObject:
         try:
             meta = json.loads((path / "meta.json").read_text())
             if meta.get("format") != FORMAT:
@@ -209,18 +208,18 @@ def load(path: Path, server: Tree, start: Tree) -> tuple[Snapshot, dict[str, Any
     return Snapshot(**shared, rows=map(hosts.sent, snapshots[0].rows), norms=norms), meta
 
 
-def _meta(state: Snapshot, meta: dict[str, Any]) -> dict[str, Any]:
+def _meta(state: Snapshot, meta: JsonObject) -> JsonObject:
     norms = {"norms": state.norms} if state.norms else {}
     return {"format": FORMAT, "stored": len(state.clients), **norms, **meta}
 
 
-def _like(server: Tree, stored: int) -> dict[str, Any]:
+def _like(server: Tree, stored: int) -> JsonObject:
     """Arrays of the shapes of a checkpoint's shared part."""
     whole, real = np.zeros(stored, np.int32), np.zeros(stored)
     return {"server": server, "clients": whole, "excluded": whole, "shares": real}
 
 
-def refuse_other(path: Path, stored: dict[str, Any], expected: dict[str, Any]) -> None:
+def refuse_other(path: Path, stored: JsonObject, expected: JsonObject) -> None:
     """Refuse a checkpoint of another run, naming the first thing that differs."""
     for key in sorted(set(stored) | set(expected)):
         if stored.get(key) != expected.get(key):
@@ -230,7 +229,7 @@ def refuse_other(path: Path, stored: dict[str, Any], expected: dict[str, Any]) -
             )
 
 
-def kept_rows(rows: list[dict[str, Any]], eval_every: int, rounds: int) -> list[dict[str, Any]]:
+def kept_rows(rows: list[JsonObject], eval_every: int, rounds: int) -> list[JsonObject]:
     """A history to go on from: without the last row of a shorter run, which a longer one would not have measured."""
     return [row for row in rows if row["round"] % eval_every == 0 or row["round"] == rounds]
 
@@ -247,6 +246,6 @@ def _left_over(path: Path) -> bool:
     return path.name.startswith(".writing-")
 
 
-def _brief(value: Any) -> str:
+def _brief(value: object) -> str:
     text = json.dumps(value)
     return text if len(text) < 60 else text[:57] + "..."

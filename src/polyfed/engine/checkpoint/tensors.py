@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from math import prod
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Any, Self
 
 import jax
 import numpy as np
+from numpy.typing import DTypeLike
 from safetensors import safe_open
 
 from polyfed.core import trees
@@ -43,7 +44,9 @@ CODES = {
 class TensorFile:
     """A safetensors file to be filled in: all names, shapes and types are given at the start, and `again` later."""
 
-    def __init__(self, path: Path, arrays: dict[str, tuple[tuple[int, ...], Any]], again: bool = False) -> None:
+    def __init__(
+        self, path: Path, arrays: Mapping[str, tuple[tuple[int, ...], DTypeLike]], again: bool = False
+    ) -> None:
         kinds = {name: (shape, np.dtype(dtype)) for name, (shape, dtype) in arrays.items()}
         header, self._starts, self._kinds, end = {}, {}, kinds, 0
         for name, (shape, dtype) in sorted(kinds.items(), key=lambda item: -item[1][1].itemsize):  # so all are aligned
@@ -62,7 +65,7 @@ class TensorFile:
             self._file.write(head)
             self._file.truncate(self._data + end)
 
-    def write(self, name: str, array: Any, row: int = 0) -> None:
+    def write(self, name: str, array: np.ndarray, row: int = 0) -> None:
         """Put an array's values, or its rows from `row` on, in their place."""
         shape, dtype = self._kinds[name]
         values = np.ascontiguousarray(array, dtype)
@@ -175,7 +178,7 @@ def named(tree: Tree) -> dict[str, np.ndarray]:
     }
 
 
-def _refuse_other(path: Path, name: str, shape: tuple[int, ...], dtype: Any, expected: np.ndarray) -> None:
+def _refuse_other(path: Path, name: str, shape: tuple[int, ...], dtype: DTypeLike, expected: np.ndarray) -> None:
     if shape != expected.shape or dtype != expected.dtype:
         raise PolyfedError(
             f"{path}: {name} is {dtype}{list(shape)}, this run has {expected.dtype}{list(expected.shape)}"

@@ -14,8 +14,13 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from polyfed.core.errors import PolyfedError
 from polyfed.core.startup import start
+from polyfed.core.trees import Tree
 from polyfed.engine import hosts
 
+Device = Any
+"""A device of JAX, whose type has no public name that type checkers take."""
+Devices = int | Sequence[Device]
+"""How many devices, the first of each process, or which."""
 HOSTS, DEVICES = "hosts", "devices"
 AXIS = (HOSTS, DEVICES)
 """All devices of all hosts: the axis that clients are spread over."""
@@ -48,7 +53,7 @@ class Layout:
         return self.mesh.size
 
     @property
-    def device(self) -> Any:
+    def device(self) -> Device:
         """The first device of this process."""
         return self.mesh.local_mesh.devices.flat[0]
 
@@ -113,7 +118,7 @@ class Layout:
                 real.append((np.arange(step) < len(part)).reshape(self.host_devices, slots))
             yield np.concatenate(filled), np.concatenate(real)
 
-    def placed(self, part: Any, spec: PartitionSpec) -> Any:
+    def placed(self, part: Tree, spec: PartitionSpec) -> Tree:
         """An array on all devices, of which this process gives its part: `BY_CLIENT`, `BY_HOST` or `SAME`.
 
         Where there is one host, several arrays may go in one call, as a tree.
@@ -139,7 +144,7 @@ class Layout:
         return np.concatenate([np.asarray(shard.data) for shard in shards])
 
 
-def layout(population: int, devices: int | Sequence[Any] | None) -> Layout:
+def layout(population: int, devices: Devices | None) -> Layout:
     """Spread `population` clients over all devices of all processes, the first few of each, or the given ones.
 
     Every process has as many of them as any other, and at least one.
@@ -159,7 +164,7 @@ def layout(population: int, devices: int | Sequence[Any] | None) -> Layout:
     return Layout(Mesh(np.array([chosen]), AXIS), population)
 
 
-def made_bytes(apply: Callable[..., Any], params: Any, x: jax.ShapeDtypeStruct) -> int:
+def made_bytes(apply: Callable[..., jax.Array], params: Tree, x: jax.ShapeDtypeStruct) -> int:
     """What a model makes of one row of x: the bytes of its matrix products and of the patches that go into them.
 
     What it makes of its weights alone is the same for any number of rows, and does not count.
@@ -192,7 +197,7 @@ def chunk_size(
     clients: int,
     numbers: int,
     example_bytes: int,
-    device: Any,
+    device: Device,
     chosen: int | None = None,
     most_bytes: int = CHUNK_BYTES,
 ) -> int:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from polyfed.engine.devices.layout import Layout
+from polyfed.engine.devices.layout import Device, Layout
 from polyfed.engine.participation import Sampling
 
 ROUNDS = 16
@@ -19,7 +17,7 @@ LENT_BYTES = 64 << 20
 """The most that all clients' states may take to be lent to other devices in every round."""
 
 
-def client_steps(sizes: np.ndarray, epochs: int | None, batch: Any) -> np.ndarray | None:
+def client_steps(sizes: np.ndarray, epochs: int | None, batch: int | str) -> np.ndarray | None:
     """The steps that each client takes in a round; None where all take as many."""
     if epochs is None or batch == "full":
         return None
@@ -45,7 +43,7 @@ def typical_steps(steps: np.ndarray, layout: Layout, sampling: Sampling, dealt: 
     return filled.reshape(rounds, -1, devices).swapaxes(1, 2)
 
 
-def fixed_cost(device: Any, numbers: int, batch: int) -> float:
+def fixed_cost(device: Device, numbers: int, batch: int) -> float:
     """What a chunk's step costs beside its clients, in clients: those of a model with so many parameters."""
     most, half = CPU if device.platform == "cpu" else ACCELERATOR
     return most * half / (half + numbers * batch)

@@ -13,6 +13,7 @@ import numpy as np
 from scipy.special import log_ndtr, ndtr
 
 from polyfed.core.errors import PolyfedError
+from polyfed.core.files import JsonObject
 from polyfed.engine.participation import Sampling
 from polyfed.engine.privacy.mechanism import Privacy
 
@@ -59,7 +60,7 @@ class Accountant:
             return 0.0
         return _epsilon(self.privacy.noise, self.privacy.delta, self.sampling, rounds)
 
-    def facts(self, rounds: int) -> dict[str, Any]:
+    def facts(self, rounds: int) -> JsonObject:
         """What a summary says of it."""
         sampling = self.sampling
         share = 1.0 if sampling.full else sampling.probability or sampling.capacity / sampling.population

@@ -23,6 +23,7 @@ from polyfed.algorithms.shared.local_work import Weighted
 from polyfed.compress import Sealed
 from polyfed.core import randomness, trees
 from polyfed.core.errors import PolyfedError, suggestion
+from polyfed.core.files import JsonObject
 from polyfed.core.randomness import Purpose
 from polyfed.core.trees import Scalar, Tree
 from polyfed.engine import hosts
@@ -141,7 +142,7 @@ class Privacy:
     def secret_noise(self, values: Tree) -> Tree:
         """Noise like `values` from the system's random numbers: nobody can draw it again."""
 
-        def one(leaf: Any) -> np.ndarray:
+        def one(leaf: jax.Array) -> np.ndarray:
             whole = np.frombuffer(os.urandom(8 * np.size(leaf)), np.uint64) >> np.uint64(11)
             uniform = (whole.astype(np.float64) + 0.5) / 2.0**53
             return (self.noise * self.clip * ndtri(uniform)).reshape(np.shape(leaf)).astype(leaf.dtype)
@@ -149,7 +150,7 @@ class Privacy:
         return jax.tree.map(one, values)
 
 
-def privacy_settings(section: Mapping[str, Any] | None, where: str) -> Privacy | None:
+def privacy_settings(section: JsonObject | None, where: str) -> Privacy | None:
     """Check the section [privacy]; every mistake is named."""
     if section is None:
         return None

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +15,7 @@ import numpy as np
 from polyfed.algorithms.contract import Upload
 from polyfed.core import trees
 from polyfed.core.errors import PolyfedError, suggestion
+from polyfed.core.files import JsonObject
 from polyfed.core.trees import Tree
 from polyfed.engine.privacy.mechanism import drawn
 from polyfed.engine.robust.settings import named, read_section
@@ -137,7 +138,7 @@ def flipped(labels: np.ndarray, classes: int | None) -> np.ndarray:
     raise PolyfedError("attack.kind = 'label_flip' needs classes or labels of -1 and +1, and these are real numbers")
 
 
-def attack_settings(given: Mapping[str, Any] | Attack | None, where: str = "") -> Attack | None:
+def attack_settings(given: JsonObject | Attack | None, where: str = "") -> Attack | None:
     """Check the section [attack], or the argument `attack`."""
     settings = given if given is None or isinstance(given, Attack) else read_section(given, Attack, "attack", where)
     if settings is not None:

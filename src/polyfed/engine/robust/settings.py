@@ -10,9 +10,11 @@ from typing import Any, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 
 from polyfed.core import trees
 from polyfed.core.errors import PolyfedError, suggestion
+from polyfed.core.files import JsonObject
 from polyfed.core.trees import Tree
 from polyfed.engine.robust import rules
 
@@ -128,7 +130,7 @@ class Aggregate:
         return self.pooled(stacked, jnp.asarray(weights, real), counted, window(past, real))
 
 
-def window(past: Sequence[float], real: Any) -> jax.Array:
+def window(past: Sequence[float], real: DTypeLike) -> jax.Array:
     """The last rounds' median norms, with NaN for those that there were not."""
     kept = list(past)[-WINDOW:]
     return jnp.asarray([np.nan] * (WINDOW - len(kept)) + kept, real)
@@ -152,7 +154,7 @@ def shorter(upload: Tree, limit: float) -> Tree:
     return upload if length <= limit else trees.scale(limit / length, upload)
 
 
-def aggregate_settings(given: Mapping[str, Any] | str | Aggregate | None, where: str = "") -> Aggregate | None:
+def aggregate_settings(given: JsonObject | str | Aggregate | None, where: str = "") -> Aggregate | None:
     """Check the section [aggregate], or the argument `aggregate`: a rule's name alone takes the defaults."""
     if given is None or isinstance(given, Aggregate):
         settings = given

@@ -11,9 +11,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.typing import DTypeLike
 
 from polyfed.algorithms.contract import Algorithm, Server, Total, Upload
 from polyfed.core.errors import PolyfedError
+from polyfed.core.files import JsonObject
 from polyfed.core.trees import Tree
 from polyfed.engine.devices.layout import AXIS, Layout
 from polyfed.engine.participation import Sampling
@@ -53,7 +55,7 @@ class Singles:
     aggregate: Aggregate
     attackers: Attackers | None = None
 
-    def none(self, values: Tree, slots: int, real: Any) -> Kept:
+    def none(self, values: Tree, slots: int, real: DTypeLike) -> Kept:
         """No uploads yet, in the shape of a client's."""
         blank = jax.tree.map(lambda leaf: jnp.zeros((slots, *leaf.shape), leaf.dtype), values)
         no = jnp.zeros(slots, bool)
@@ -82,9 +84,9 @@ class Singles:
             past = jnp.where(one.uploads > 0, jnp.append(past[1:], one.norm), past)
         return One(one.values, one.weight, one.uploads, population), past
 
-    def facts(self, names: Sequence[str]) -> dict[str, Any]:
+    def facts(self, names: Sequence[str]) -> JsonObject:
         """What a summary says of it."""
-        told: dict[str, Any] = {"aggregate": dataclasses.asdict(self.aggregate)}
+        told: JsonObject = {"aggregate": dataclasses.asdict(self.aggregate)}
         if self.attackers is not None:
             attack, places = self.attackers.attack, self.attackers.places
             who = [names[place] for place in places]

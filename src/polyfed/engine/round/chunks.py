@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Sequence
 from functools import reduce
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -62,8 +62,8 @@ def owned(layout: Layout) -> jax.Array:
 
 
 def over_clients(
-    function: Callable[..., Any], clients: jax.Array, chunk: int, states: State, sizes: jax.Array | None = None
-) -> Any:
+    function: Callable[..., Tree], clients: jax.Array, chunk: int, states: State, sizes: jax.Array | None = None
+) -> Tree:
     """`function(client, state)` of each of this device's clients, a chunk at a time.
 
     With `sizes`, the work that each client of the federation makes, those of a chunk have like ones.
@@ -74,14 +74,14 @@ def over_clients(
     blank = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shape)
     order = None if sizes is None else jnp.argsort(-sizes[clients])
 
-    def body(index: jax.Array, results: Any) -> Any:
+    def body(index: jax.Array, results: Tree) -> Tree:
         piece = Chunk(index, count, chunk, order)
         return piece.put(results, jax.vmap(function)(piece.of(clients), piece.of(states)))
 
     return lax.fori_loop(0, -(-count // chunk), body, blank)
 
 
-def of_each(function: Callable[..., Any], shared: tuple[Any, ...], own: tuple[Any, ...]) -> Any:
+def of_each(function: Callable[..., Tree], shared: tuple[Tree, ...], own: tuple[Tree, ...]) -> Tree:
     """`function(*shared, *own)` of every client of a chunk side by side; arrays of `own` have an entry for each.
 
     Where this is mapped over the runs of a sweep, clients stay the outer axis. Runs that share a client's rows then
@@ -90,16 +90,16 @@ def of_each(function: Callable[..., Any], shared: tuple[Any, ...], own: tuple[An
     leaves, structure = jax.tree.flatten((shared, own))
     by_client = [None] * len(jax.tree.leaves(shared)) + [0] * len(jax.tree.leaves(own))
 
-    def one(*leaves: jax.Array) -> Any:
+    def one(*leaves: jax.Array) -> Tree:
         shared, own = jax.tree.unflatten(structure, leaves)
         return function(*shared, *own)
 
     @custom_vmap
-    def everyone(*leaves: jax.Array) -> Any:
+    def everyone(*leaves: jax.Array) -> Tree:
         return jax.vmap(one, in_axes=by_client)(*leaves)
 
     @everyone.def_vmap
-    def _(_: int, mapped: Sequence[bool], *leaves: jax.Array) -> tuple[Any, Any]:
+    def _(_: int, mapped: Sequence[bool], *leaves: jax.Array) -> tuple[Tree, Tree]:
         runs = [0 if is_mapped else None for is_mapped in mapped]
         clients = [place if place is None else int(m) for place, m in zip(by_client, mapped, strict=True)]
         results = jax.vmap(jax.vmap(one, in_axes=runs), in_axes=clients, out_axes=1)(*leaves)

@@ -105,7 +105,7 @@ class Round:
         count = len(clients)
         held = self._with_room(method, broadcast, data, states)
 
-        def work(*given: Any) -> tuple[Contribution, State]:
+        def work(*given: Tree) -> tuple[Contribution, State]:
             upload, state = self.one_client(*given)
             return contribution(upload, as_such=self.singles is not None), state
 

@@ -10,7 +10,7 @@ import weakref
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 import numpy as np
@@ -20,6 +20,7 @@ from polyfed.algorithms.shared.local_models import LocalTraining
 from polyfed.algorithms.shared.mixture import MixtureMethod
 from polyfed.core import aligned as memory
 from polyfed.core.errors import PolyfedError
+from polyfed.core.files import JsonObject
 from polyfed.core.trees import Tree
 from polyfed.engine.checkpoint.tensors import named
 from polyfed.engine.identity import plain_value, start_identity
@@ -34,7 +35,7 @@ FAR = 0.1
 """A model is far from stationary where its gradient's norm is above this share of that at the start."""
 
 
-def bank_identity(problem: Problem, training: LocalTraining, init: Init, seed: int, dtype: str) -> dict[str, Any]:
+def bank_identity(problem: Problem, training: LocalTraining, init: Init, seed: int, dtype: str) -> JsonObject:
     """What a bank is, in words: the rows that were trained on, the model, where training began, and how it went on."""
     parts = ("train",) if training.patience is None else ("train", "validation")
     known, key = problem.traced, ("rows", parts)
@@ -56,14 +57,14 @@ def bank_identity(problem: Problem, training: LocalTraining, init: Init, seed: i
     return json.loads(json.dumps(identity))
 
 
-def bank_digest(identity: dict[str, Any]) -> str:
+def bank_digest(identity: JsonObject) -> str:
     return hashlib.blake2b(json.dumps(identity, sort_keys=True).encode(), digest_size=8).hexdigest()
 
 
 class LocalModelBank:
     """x_i* of every client in a mapped file, and how they came about. `polyfed.local_models` makes or opens one."""
 
-    def __init__(self, folder: Path, identity: dict[str, Any], training: LocalTraining, start: Tree) -> None:
+    def __init__(self, folder: Path, identity: JsonObject, training: LocalTraining, start: Tree) -> None:
         """Open the finished bank in `folder`; it must be of this identity."""
         self.folder, self.identity, self.training, self.start = folder, identity, training, start
         path = folder / MODELS
@@ -169,7 +170,7 @@ class LocalModelBank:
         return leaves, offsets
 
 
-def refuse_other_bank(folder: Path, stored: dict[str, Any], expected: dict[str, Any]) -> None:
+def refuse_other_bank(folder: Path, stored: JsonObject, expected: JsonObject) -> None:
     for key in sorted(set(stored) | set(expected)):
         if stored.get(key) != expected.get(key):
             raise PolyfedError(

@@ -8,7 +8,6 @@ import tempfile
 from concurrent.futures import Future, ThreadPoolExecutor
 from math import prod
 from pathlib import Path
-from typing import Any
 
 import jax
 import numpy as np
@@ -103,7 +102,7 @@ class ClientRows:
         self._touch(len(clients))
         return parts
 
-    def _allocated(self, shape: tuple[int, ...], dtype: Any, folder: Path | None) -> np.ndarray:
+    def _allocated(self, shape: tuple[int, ...], dtype: np.dtype, folder: Path | None) -> np.ndarray:
         size = prod(shape) * dtype.itemsize
         if folder is None or not size:
             return np.zeros(shape, dtype)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from math import prod
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -98,7 +98,7 @@ def data_on(problem: Problem, layout: Layout, seed: int, in_blocks: bool) -> tup
 
 
 def data_of(
-    problem: Problem, clients: np.ndarray, test: bool, placed: Callable[[Any], jax.Array], seed: jax.Array
+    problem: Problem, clients: np.ndarray, test: bool, placed: Callable[[np.ndarray], jax.Array], seed: jax.Array
 ) -> tuple[Data, dict[str, Shard]]:
     """The data of (devices, slots) clients."""
     numbers = clients.reshape(-1).astype(np.int32)
@@ -112,7 +112,7 @@ def single_client(problem: Problem, client: int, seed: int) -> tuple[Data, dict[
     return data_of(problem, np.full((1, 1), client), True, jnp.asarray, jnp.uint32(seed))
 
 
-def gathered(problem: Problem, clients: np.ndarray, test: bool) -> dict[str, Any]:
+def gathered(problem: Problem, clients: np.ndarray, test: bool) -> dict[str, Shard]:
     """The rows of (devices, slots) clients, split by split; each device's begin at the same place of the arrays.
 
     There is room for the largest clients of the federation, so that the shapes are the same for any clients.
@@ -139,7 +139,7 @@ def gathered(problem: Problem, clients: np.ndarray, test: bool) -> dict[str, Any
     return shards
 
 
-def _blank(devices: int, slots: int, room: int, like: tuple[np.ndarray, np.ndarray]) -> Any:
+def _blank(devices: int, slots: int, room: int, like: tuple[np.ndarray, np.ndarray]) -> Shard:
     """A shard to be filled in, with room for so many rows on each device."""
     x, y = (memory.empty((devices * room, *array.shape[1:]), array.dtype) for array in like)
     starts, sizes = (np.zeros(devices * slots, np.int32) for _ in range(2))

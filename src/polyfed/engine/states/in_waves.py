@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import jax
 import numpy as np
@@ -106,8 +106,8 @@ class Streamed:
             total = total.plus(in_order(WaveRound(self, number)))
         return total
 
-    def measure(self, clients: np.ndarray, finetune: FineTune | None, on_test: bool) -> Any:
-        def of_wave(fed: Fed, states: State) -> Any:
+    def measure(self, clients: np.ndarray, finetune: FineTune | None, on_test: bool) -> Tree:
+        def of_wave(fed: Fed, states: State) -> Tree:
             return self.programs.measure(self.server, fed.clients, states, finetune, on_test, fed.data, fed.splits)
 
         return self._joined(clients, of_wave, "all")
@@ -201,8 +201,8 @@ class Streamed:
         return int(np.sum(~np.isin(clients, before[taken])))
 
     def _over(
-        self, clients: np.ndarray, function: Callable[[Fed, State], Any], rows: Reads, most: int | None = None
-    ) -> Iterator[tuple[np.ndarray, np.ndarray, Any]]:
+        self, clients: np.ndarray, function: Callable[[Fed, State], Tree], rows: Reads, most: int | None = None
+    ) -> Iterator[tuple[np.ndarray, np.ndarray, Tree]]:
         """`function(rows, states)` of these clients, in blocks (of `most` a device); `rows` are those that it reads.
 
         With it come the (devices, slots) clients that it is of, and which of them do not only fill up the devices.
@@ -217,7 +217,7 @@ class Streamed:
                 self.feed.begin(self.layout.own(parts[after][0]), rows == "all")
             yield wave, real, values
 
-    def _joined(self, clients: np.ndarray, function: Callable[[Fed, State], Any], rows: Reads) -> Any:
+    def _joined(self, clients: np.ndarray, function: Callable[[Fed, State], Tree], rows: Reads) -> Tree:
         """`function(rows, states)` of all these clients, in their order."""
         parts, who = [], []
         for wave, real, values in self._over(clients, function, rows):
@@ -227,7 +227,7 @@ class Streamed:
         order = np.argsort(np.concatenate(who))
         return jax.tree.map(lambda *leaves: np.concatenate(leaves)[order], *parts)
 
-    def _in_order(self, clients: np.ndarray, function: Callable[[Fed, State], Any], rows: Reads) -> Iterator[Any]:
+    def _in_order(self, clients: np.ndarray, function: Callable[[Fed, State], Tree], rows: Reads) -> Iterator[Tree]:
         """The same in blocks, host by host: what is large need not be in memory whole."""
         for host, own in enumerate(self.layout.by_host(clients)):
             for _, real, values in self._over(own, function, rows):

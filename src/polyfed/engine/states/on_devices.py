@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import jax
 import numpy as np
@@ -64,7 +64,7 @@ class Residence(Protocol):
         """Run `count` rounds from round `first` on."""
         ...
 
-    def measure(self, clients: np.ndarray, finetune: FineTune | None, on_test: bool) -> Any:
+    def measure(self, clients: np.ndarray, finetune: FineTune | None, on_test: bool) -> Tree:
         """{model: {split: metrics, an entry for each of these clients}}."""
 
     def over(
@@ -192,7 +192,7 @@ class Resident:
         self.shares += np.asarray(tally.shares)
         return Counts.of(tally)
 
-    def measure(self, clients: np.ndarray, finetune: FineTune | None, on_test: bool) -> Any:
+    def measure(self, clients: np.ndarray, finetune: FineTune | None, on_test: bool) -> Tree:
         here, states, real = self._of(clients)
         return self._fetched(self.programs.measure(self._carry.server, here, states, finetune, on_test), real)
 
