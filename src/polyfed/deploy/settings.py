@@ -14,6 +14,7 @@ import numpy as np
 from polyfed import data
 from polyfed.algorithms.contract import get_algorithm
 from polyfed.core.errors import PolyfedError, suggestion
+from polyfed.core.files import JsonObject
 from polyfed.data import Federation, Population
 from polyfed.data.formats.table_rows import TableRows
 from polyfed.data.formats.tables import read_table
@@ -45,7 +46,7 @@ ROSTER = "roster"
 CLIENT_COLUMN = "(site)"
 """The client column that is added to a table of one site."""
 
-Section = dict[str, Any]
+Section = JsonObject
 """A section of a TOML file."""
 
 
@@ -86,7 +87,7 @@ def server_settings(
         raise PolyfedError(f"{where}: problem.loss is missing: softmax, logistic, tags or squared")
     method = algorithm_from(_section(sections, "algorithm", where), where=where)
     federation = FederationSettings(tuple(sites), **given)
-    options: dict[str, Any] = {name: getattr(run, name) for name in RUN_KEYS}
+    options: JsonObject = {name: getattr(run, name) for name in RUN_KEYS}
     privacy = privacy_settings(_section(sections, "privacy", where) if "privacy" in sections else None, where)
     if privacy is not None:
         Accountant(privacy, sampling(run.participation, len(sites)))
@@ -100,7 +101,7 @@ def server_settings(
     finish = Finish.read(
         _section(sections, "deploy", where), _section(sections, "algorithm", where), tuple(sites), where
     )
-    more: dict[str, Any] = {
+    more: JsonObject = {
         "privacy": privacy,
         "aggregate": rule,
         "finish": finish,
@@ -238,7 +239,7 @@ def _site_table(name: str, kind: str, options: Section, columns: dict[str, np.nd
     return SiteTable(rows, columns, about)
 
 
-def read_toml(path: Path) -> dict[str, Any]:
+def read_toml(path: Path) -> JsonObject:
     """The sections of a TOML file."""
     try:
         return tomllib.loads(path.read_text())

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+from numpy.typing import ArrayLike
 from onnx import TensorProto, helper, numpy_helper
 
 OPSET, ML_OPSET = 20, 3
@@ -45,7 +46,7 @@ class Graph:
         self._nodes.append(helper.make_node("Identity", [value], [name]))
         self._outputs.append(helper.make_tensor_value_info(name, kind, [ROWS]))
 
-    def constant(self, value: Any) -> Value:
+    def constant(self, value: ArrayLike) -> Value:
         """An array of numbers, or of words."""
         name, array = self._new(), np.asarray(value)
         if array.dtype.kind in "UO":
@@ -81,7 +82,7 @@ class Graph:
             default_int64=default,
         )
 
-    def model(self, about: Mapping[str, Any]) -> onnx.ModelProto:
+    def model(self, about: Mapping[str, object]) -> onnx.ModelProto:
         """The graph as a model, with facts about it."""
         graph = helper.make_graph(self._nodes, "polyfed", self._inputs, self._outputs, self._constants)
         made = helper.make_model(

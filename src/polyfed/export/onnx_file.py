@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 from onnx import ModelProto, TensorProto
 
 from polyfed.core.errors import PolyfedError
+from polyfed.core.files import JsonObject
 from polyfed.export import columns, networks
 from polyfed.export.graph import ROWS, Graph, Value
 from polyfed.models import Params
@@ -19,7 +17,7 @@ ARRAY = "x"
 REAL = {"float32": TensorProto.FLOAT, "float64": TensorProto.DOUBLE}
 
 
-def onnx_model(predictor: Predictor, params: Params, about: Mapping[str, Any]) -> ModelProto:
+def onnx_model(predictor: Predictor, params: Params, about: JsonObject) -> ModelProto:
     """The model with its preparation. Outputs are the columns that `predict` adds, under their names."""
     family, preparation = predictor.model.family, predictor.preparation
     if family is None or not networks.fits(family):

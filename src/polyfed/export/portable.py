@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 from jax import export
 
+from polyfed.core.files import JsonObject
 from polyfed.models import Params
 from polyfed.problem.prediction import Predictor
 from polyfed.problem.problem import precision
@@ -39,7 +37,7 @@ def portable_model(predictor: Predictor, params: Params) -> bytes:
         return bytes(export.export(jax.jit(predicted), platforms=PLATFORMS)(like).serialize())
 
 
-def portable_facts(predictor: Predictor, about: Mapping[str, Any]) -> dict[str, Any]:
+def portable_facts(predictor: Predictor, about: JsonObject) -> JsonObject:
     """What stands beside the function: how rows become examples, and what classes are called."""
     preparation = predictor.preparation
     return {

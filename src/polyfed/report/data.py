@@ -8,11 +8,11 @@ from typing import TypedDict
 
 import numpy as np
 
+from polyfed.core.files import JsonObject
 from polyfed.engine.fairness import OVER_ROUNDS
 from polyfed.report.gains import ClientGain
 from polyfed.report.methods import MODELS, SPLITS, Method, Task
 from polyfed.report.numbers import decimals_of, finite, strict_average
-from polyfed.studies.run_directory import JsonObject
 
 AXES = ("round", "iterations", "bits_up", "bits_down", "seconds")
 SHARE_LINES = 8  # how many clients have a line of their own in the chart of own shares

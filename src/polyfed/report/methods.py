@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from polyfed.core.errors import PolyfedError
+from polyfed.core.files import JsonObject
 from polyfed.report.constant import shortfall
 from polyfed.report.gains import Gains, bounded, for_certain, merged, merged_client, stored_interval
 from polyfed.report.numbers import average, finite, strict_average
 from polyfed.report.same_data import check_same_data
-from polyfed.studies.run_directory import JsonObject, RunRecord
+from polyfed.studies.run_directory import RunRecord
 from polyfed.studies.verdicts.intervals import Interval
 
 MODELS = ("personal", "global", "finetuned", "alone")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.metrics import accuracy_score, r2_score
-from sklearn.utils import check_array, column_or_1d
+from sklearn.utils import Tags, check_array, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
@@ -21,8 +22,13 @@ from polyfed.problem.metrics.canonical import softmax
 from polyfed.problem.prediction import Predictor
 from polyfed.problem.problem import Problem
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 EVERYBODY = "everybody"
 """The one group of rows that were given without groups."""
+Rows = Any
+"""What scikit-learn's checks take for rows: a DataFrame, an array, a sparse matrix, lists."""
 CLIENT, TARGET = "client of the row", "target of the row"
 DTYPE = "float64"
 
@@ -50,13 +56,13 @@ class _Federated(BaseEstimator):
         self.l2 = l2
         self.seed = seed
 
-    def __sklearn_tags__(self) -> Any:
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
         tags.non_deterministic = False
         return tags
 
-    def _train(self, rows: Any, y: np.ndarray, groups: Any, classes: int, loss: str) -> None:
+    def _train(self, rows: Rows, y: np.ndarray, groups: ArrayLike | None, classes: int, loss: str) -> None:
         """Train, and keep what predictions take: parameters as NumPy arrays and the preparation."""
         names = _groups(groups, len(rows))
         numbers = None if self._is_table(rows) else dict.fromkeys(self._names(), "number")
@@ -84,7 +90,7 @@ class _Federated(BaseEstimator):
         self.personal_ = {name: result.personal(name) for name in federation.clients}
         self.global_ = result.global_params
 
-    def _outputs(self, X: Any, groups: Any, loss: str) -> np.ndarray:
+    def _outputs(self, X: Rows, groups: ArrayLike | None, loss: str) -> np.ndarray:
         """The outputs of each row's model."""
         check_is_fitted(self)
         rows = X if self._is_table(X) else None
@@ -119,21 +125,21 @@ class _Federated(BaseEstimator):
     def _features(self) -> tuple[int, ...]:
         return (len(self.preparation_.feature_names),)
 
-    def _is_table(self, rows: Any) -> bool:
+    def _is_table(self, rows: Rows) -> bool:
         """Whether these are columns with names, of any type."""
         return hasattr(rows, "columns") and hasattr(rows, "iloc")
 
     def _names(self) -> list[str]:
         return [f"x{i}" for i in range(self.n_features_in_)]
 
-    def _table(self, rows: Any) -> Any:
+    def _table(self, rows: Rows) -> pd.DataFrame:
         import pandas as pd
 
         if not self._is_table(rows):
             return pd.DataFrame(rows, columns=self._names())
         return rows.set_axis(list(map(str, rows.columns)), axis=1).reset_index(drop=True)
 
-    def _checked(self, X: Any, y: Any, numeric: bool) -> tuple[Any, np.ndarray]:
+    def _checked(self, X: Rows, y: Rows, numeric: bool) -> tuple[Rows, np.ndarray]:
         """Rows and targets after scikit-learn's checks; a table stays one."""
         if not self._is_table(X):
             checks: Any = {"dtype": np.float64, "ensure_all_finite": "allow-nan", "ensure_min_samples": 2}
@@ -154,7 +160,7 @@ class FederatedClassifier(ClassifierMixin, _Federated):
     of `polyfed.models`.
     """
 
-    def fit(self, X: Any, y: Any, groups: Any = None) -> Self:
+    def fit(self, X: Rows, y: ArrayLike, groups: ArrayLike | None = None) -> Self:
         """Train a model for every group; without groups, one for all rows."""
         rows, targets = self._checked(X, y, numeric=False)
         check_classification_targets(targets)
@@ -164,16 +170,18 @@ class FederatedClassifier(ClassifierMixin, _Federated):
         self._train(rows, codes, groups, len(self.classes_), "softmax")
         return self
 
-    def predict_proba(self, X: Any, groups: Any = None) -> np.ndarray:
+    def predict_proba(self, X: Rows, groups: ArrayLike | None = None) -> np.ndarray:
         """The probability of each of `classes_`, by the model of each row's group."""
         return softmax(self._outputs(X, groups, "softmax"))
 
-    def predict(self, X: Any, groups: Any = None) -> np.ndarray:
+    def predict(self, X: Rows, groups: ArrayLike | None = None) -> np.ndarray:
         """The likeliest class."""
         chances = self.predict_proba(X, groups)
         return self.classes_[chances.argmax(axis=1)]
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> float:
+    def score(
+        self, X: Rows, y: ArrayLike, sample_weight: ArrayLike | None = None, groups: ArrayLike | None = None
+    ) -> float:
         """The accuracy."""
         return float(accuracy_score(y, self.predict(X, groups), sample_weight=sample_weight))
 
@@ -181,7 +189,7 @@ class FederatedClassifier(ClassifierMixin, _Federated):
 class FederatedRegressor(RegressorMixin, _Federated):
     """A regressor per group: `fit(X, y, groups=site)`, `predict(X, groups=site)`; see `FederatedClassifier`."""
 
-    def fit(self, X: Any, y: Any, groups: Any = None) -> Self:
+    def fit(self, X: Rows, y: ArrayLike, groups: ArrayLike | None = None) -> Self:
         """Train a model for every group; without groups, one for all rows. Targets are standardized on the way."""
         rows, targets = self._checked(X, y, numeric=True)
         targets = np.asarray(targets, np.float64)
@@ -189,17 +197,19 @@ class FederatedRegressor(RegressorMixin, _Federated):
         self._train(rows, (targets - self.centre_) / self.scale_, groups, 0, "squared")
         return self
 
-    def predict(self, X: Any, groups: Any = None) -> np.ndarray:
+    def predict(self, X: Rows, groups: ArrayLike | None = None) -> np.ndarray:
         """The prediction of each row's model."""
         outputs = self._outputs(X, groups, "squared")
         return outputs * self.scale_ + self.centre_
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> float:
+    def score(
+        self, X: Rows, y: ArrayLike, sample_weight: ArrayLike | None = None, groups: ArrayLike | None = None
+    ) -> float:
         """R²."""
         return float(r2_score(y, self.predict(X, groups), sample_weight=sample_weight))
 
 
-def _groups(groups: Any, rows: int) -> np.ndarray:
+def _groups(groups: ArrayLike | None, rows: int) -> np.ndarray:
     """The name of each row's group."""
     if groups is None:
         return np.full(rows, EVERYBODY, dtype=object)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +20,7 @@ from polyfed.algorithms.contract import REGISTRY, Algorithm, get_algorithm, hype
 from polyfed.algorithms.shared.local_work import Steps
 from polyfed.algorithms.shared.mixture import MixtureMethod
 from polyfed.core.errors import PolyfedError, suggestion
+from polyfed.core.files import JsonObject
 from polyfed.core.schedules import Decay, Inverse, InverseStep
 from polyfed.engine.measure import FineTune
 from polyfed.engine.privacy.mechanism import Privacy, privacy_settings
@@ -52,12 +53,12 @@ class Method:
 class Config:
     """A checked config. `problem` is made from [data] and [problem] on first use."""
 
-    data: dict[str, Any]
-    problem_section: dict[str, Any]
+    data: JsonObject
+    problem_section: JsonObject
     methods: list[Method]
     run: RunSettings
     where: str
-    shared: dict[str, Any] = field(default_factory=dict)
+    shared: JsonObject = field(default_factory=dict)
     tune: TunePlan | None = None
     privacy: Privacy | None = None
     aggregate: Aggregate | None = None
@@ -117,7 +118,7 @@ class Config:
         lr = chosen if isinstance(chosen, int | float) else FineTune.lr
         return FineTune(self.run.finetune_steps, float(lr), self.run.finetune_batch)
 
-    def resolved(self, method: Method) -> dict[str, Any]:
+    def resolved(self, method: Method) -> JsonObject:
         """All sections with every default filled in, for one method: what a run directory keeps."""
         algorithm = {"name": method.algorithm.name, "label": method.label, **as_table(method.algorithm)}
         if method.finetune:
@@ -171,7 +172,7 @@ def read_config(path: str | Path, changes: Sequence[str] = (), *, data_only: boo
 
 
 def make_config(
-    sections: Mapping[str, Any],
+    sections: JsonObject,
     *,
     where: str = "config",
     changes: Sequence[str] = (),
@@ -224,7 +225,7 @@ def make_config(
     return Config(source, problem, methods, run, where, dict(shared), tune, privacy, aggregate, attack, track)
 
 
-def algorithm_from(options: Mapping[str, Any], section: str = "algorithm", where: str = "config") -> Algorithm:
+def algorithm_from(options: JsonObject, section: str = "algorithm", where: str = "config") -> Algorithm:
     """The algorithm that a section describes: its name and its hyper-parameters."""
     options = dict(options)
     name = options.pop("name", None)
@@ -243,7 +244,7 @@ def algorithm_from(options: Mapping[str, Any], section: str = "algorithm", where
     return made
 
 
-def _method(options: Mapping[str, Any], section: str, where: str) -> Method:
+def _method(options: JsonObject, section: str, where: str) -> Method:
     options = dict(options)
     label, finetune = options.pop("label", None), options.pop("finetune", False)
     if not isinstance(finetune, bool):
@@ -256,7 +257,7 @@ def _method(options: Mapping[str, Any], section: str, where: str) -> Method:
     return Method(label, algorithm, finetune)
 
 
-def _tune(section: Any, methods: Sequence[Method], where: str) -> TunePlan | None:
+def _tune(section: object, methods: Sequence[Method], where: str) -> TunePlan | None:
     if section is None:
         return None
     from polyfed.studies.search_space import tune_plan
@@ -264,13 +265,13 @@ def _tune(section: Any, methods: Sequence[Method], where: str) -> TunePlan | Non
     return tune_plan(section, {method.label: type(method.algorithm) for method in methods}, where)
 
 
-def _fitting(shared: Mapping[str, Any], entry: Mapping[str, Any]) -> dict[str, Any]:
+def _fitting(shared: JsonObject, entry: JsonObject) -> JsonObject:
     """What of [algorithm] an entry of [[compare]] takes over: the keys that its algorithm has."""
     known = _hyper_parameters(entry.get("name"))
     return {key: value for key, value in shared.items() if key in known}
 
 
-def _check_shared(shared: Mapping[str, Any], entries: Sequence[Mapping[str, Any]], where: str) -> None:
+def _check_shared(shared: JsonObject, entries: Sequence[JsonObject], where: str) -> None:
     """Every key of [algorithm] must be one of some entry's algorithm."""
     known = set().union(*(_hyper_parameters(entry.get("name")) for entry in entries))
     for key in shared:
@@ -284,7 +285,7 @@ def _hyper_parameters(name: Any) -> set[str]:
     return {field.name for field in hyper_parameters(REGISTRY[name])}
 
 
-def hyper_parameter(value: Any, key: str) -> Any:
+def hyper_parameter(value: object, key: str) -> object:
     """A table {initial, rate}, {scale, offset} or {step_scale, step_offset} is a schedule; a list is a tuple."""
     if isinstance(value, Mapping) and key.endswith(".compressor"):
         return dict(value)
@@ -297,7 +298,7 @@ def hyper_parameter(value: Any, key: str) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-def _data(section: dict[str, Any], where: str, folder: Path | None) -> dict[str, Any]:
+def _data(section: JsonObject, where: str, folder: Path | None) -> JsonObject:
     if "source" not in section:
         raise PolyfedError(f"{where}: data.source is missing; `polyfed data list` names the sources")
     section = dict(section)
@@ -306,7 +307,7 @@ def _data(section: dict[str, Any], where: str, folder: Path | None) -> dict[str,
     return section
 
 
-def check_problem(section: dict[str, Any], where: str) -> dict[str, Any]:
+def check_problem(section: JsonObject, where: str) -> JsonObject:
     """Check the section [problem]."""
     section = {"model": "linear", **section}
     if not isinstance(section["model"], str) or section["model"] not in MODELS:
@@ -333,7 +334,7 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _apply(sections: dict[str, Any], change: str) -> None:
+def _apply(sections: JsonObject, change: str) -> None:
     """Apply one `section.key=value`."""
     key, separator, text = change.partition("=")
     parts = key.strip().split(".")
@@ -360,7 +361,7 @@ def _natural_loss(federation: data.Federation | data.Population) -> str:
     return "logistic" if set(map(float, set(federation.some_targets.tolist()))) <= {-1.0, 1.0} else "squared"
 
 
-def _defaults(function: Any) -> dict[str, Any]:
+def _defaults(function: Callable[..., object]) -> JsonObject:
     """A function's optional arguments with their values, as TOML knows them: what is None is left out."""
     defaults = {}
     for name, parameter in inspect.signature(function).parameters.items():
@@ -370,9 +371,9 @@ def _defaults(function: Any) -> dict[str, Any]:
     return defaults
 
 
-def as_table(owner: Any) -> dict[str, Any]:
+def as_table(owner: Any) -> JsonObject:
     """A dataclass as a TOML table: what is None is left out."""
-    table: dict[str, Any] = {}
+    table: JsonObject = {}
     for item in dataclasses.fields(owner):
         value = getattr(owner, item.name)
         if dataclasses.is_dataclass(value) and not isinstance(value, type):

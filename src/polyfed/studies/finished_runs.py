@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
-from polyfed.core.files import write_text
+from polyfed.core.files import JsonObject, write_text
 from polyfed.studies.run_directory import read_metrics
 
 
@@ -15,7 +14,7 @@ class FinishedRuns:
 
     def __init__(self, path: Path | None, resume: bool) -> None:
         self.path = path
-        self.done: dict[str, Any] = {}
+        self.done: JsonObject = {}
         """the outcome of each run, as JSON has it"""
         if path is not None and path.exists():
             if resume:

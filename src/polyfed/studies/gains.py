@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
+from polyfed.core.files import JsonObject
 from polyfed.problem.metrics import Metric
 from polyfed.studies.verdicts import (
     Interval,
@@ -46,7 +47,7 @@ class Gains:
     mean_clients: int
     """how many these are: all that have a gain, and whose rows tell how sure it is"""
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> JsonObject:
         """As summary.json has it: how many clients are helped, harmed or undecided is after Holm's correction."""
         counts = count_verdicts(self.clients)
         ends = (self.mean.low, self.mean.high) if self.mean.known else (None, None)

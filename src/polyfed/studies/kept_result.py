@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from polyfed.core.errors import PolyfedError
-from polyfed.core.files import check_folder
+from polyfed.core.files import JsonObject, check_folder
 from polyfed.engine.participation import Bernoulli, Sampling
 from polyfed.engine.result import Result
 from polyfed.models import MODELS, Architecture
@@ -25,7 +25,7 @@ from polyfed.studies.saved_models import FOLDER, write_models
 class PythonConfig(Config):
     """Of a run that no config file describes: what is known of it, in the same sections."""
 
-    def resolved(self, method: Method) -> dict[str, Any]:
+    def resolved(self, method: Method) -> JsonObject:
         algorithm = {"name": method.algorithm.name, "label": method.label, **as_table(method.algorithm)}
         source = {key: value for key, value in self.data.items() if isinstance(value, str | int | float | bool)}
         problem = {**self.problem_section, "loss": self.problem.loss.name, "l2": self.problem.l2}
@@ -71,7 +71,7 @@ def save_result(result: Result, folder: str | Path) -> Path:
     return folder
 
 
-def model_section(family: Architecture | None) -> dict[str, Any]:
+def model_section(family: Architecture | None) -> JsonObject:
     """The keys of [problem] that describe a model; "own" where nothing but its code does."""
     if family is None:
         return {"model": "own"}

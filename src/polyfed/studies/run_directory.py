@@ -8,16 +8,13 @@ import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
 
 from polyfed.core.errors import PolyfedError
-from polyfed.core.files import plain_cell
+from polyfed.core.files import JsonObject, plain_cell
 from polyfed.studies.own_shares import Shares, read_shares
 
 SPLITS = "splits"
 """The folder, inside a run's own, of the runs with its rows split anew."""
-JsonObject: TypeAlias = dict[str, Any]
-"""An object of a JSON file, or a table of a TOML file, as it was read."""
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypedDict
 
 from polyfed.core.errors import PolyfedError, suggestion
+from polyfed.core.files import JsonObject
 from polyfed.core.precision import Compute, narrow_type
 from polyfed.engine.participation import Bernoulli
 from polyfed.engine.states.in_waves import STORES, Store
@@ -110,7 +111,7 @@ class RunSettings:
         }
 
 
-def run_settings(section: dict[str, Any], where: str) -> RunSettings:
+def run_settings(section: JsonObject, where: str) -> RunSettings:
     """Check the section [run]; every mistake is named."""
     section = dict(section)
     hints = typing.get_type_hints(RunSettings)
@@ -159,7 +160,7 @@ def run_settings(section: dict[str, Any], where: str) -> RunSettings:
     return settings
 
 
-def _seeds(value: Any, where: str) -> tuple[int, ...]:
+def _seeds(value: object, where: str) -> tuple[int, ...]:
     if not isinstance(value, list) or not all(isinstance(seed, int) and not isinstance(seed, bool) for seed in value):
         raise PolyfedError(f"{where}: run.seeds must be a list of whole numbers, found {value!r}")
     if len(set(value)) < len(value):
@@ -167,7 +168,7 @@ def _seeds(value: Any, where: str) -> tuple[int, ...]:
     return tuple(value)
 
 
-def _fits(value: Any, hint: Any) -> bool:
+def _fits(value: object, hint: object) -> bool:
     if hint is Any:
         return True
     options = _kinds(hint)
@@ -176,7 +177,7 @@ def _fits(value: Any, hint: Any) -> bool:
     return isinstance(value, tuple(options)) or (float in options and isinstance(value, int))
 
 
-def _type_names(hint: Any) -> list[str]:
+def _type_names(hint: object) -> list[str]:
     words = {int: "a whole number", float: "a number", str: "a word", bool: "true or false"}
     return [words[option] for option in _kinds(hint) if option in words]
 

@@ -18,7 +18,7 @@ from safetensors import SafetensorError
 
 from polyfed import __version__
 from polyfed.core.errors import PolyfedError, suggestion
-from polyfed.core.files import owner_only, write_text
+from polyfed.core.files import JsonObject, owner_only, write_text
 from polyfed.data import Federation
 from polyfed.data.tables.preparation import Preparation
 from polyfed.engine import hosts
@@ -30,7 +30,7 @@ from polyfed.export import export_model
 from polyfed.models import MODELS, Model, Params
 from polyfed.problem.prediction import LINKS, Label, Predictor, labels_of
 from polyfed.problem.problem import DType, Problem, precision
-from polyfed.studies.run_directory import JsonObject, find_runs
+from polyfed.studies.run_directory import find_runs
 
 if TYPE_CHECKING:
     from pandas import DataFrame

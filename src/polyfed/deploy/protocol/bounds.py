@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from math import prod
 from statistics import median_low
-from typing import Any
 
+from polyfed.core.files import JsonObject
 from polyfed.deploy.protocol.plain_values import Refused
 from polyfed.studies.newcomers.fitting import KINDS, DataKind
 
@@ -39,7 +39,7 @@ ANY = FactBounds(classes=10**7)
 """For a site, which is told what the server found good."""
 
 
-def read_facts(given: Mapping[str, object], asked: Sequence[str], bounds: FactBounds) -> dict[str, Any]:
+def read_facts(given: Mapping[str, object], asked: Sequence[str], bounds: FactBounds) -> JsonObject:
     """The facts that were asked for, each of its type and within bounds; nothing else is taken."""
     _exactly(given, asked, "the facts")
     readers = {
@@ -79,7 +79,7 @@ def refuse_outlier(constants: Mapping[str, float]) -> None:
             )
 
 
-def read_kind(value: object, bounds: FactBounds) -> dict[str, Any]:
+def read_kind(value: object, bounds: FactBounds) -> JsonObject:
     """What rows and labels look like, as JSON of a `DataKind`."""
     given = _object(value, "kind")
     _exactly(given, [field.name for field in fields(DataKind)], "kind")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any, Self
+from typing import Self
 
 from polyfed.algorithms import Local
 from polyfed.algorithms.contract import Algorithm, hyper_parameters
 from polyfed.core.errors import PolyfedError, suggestion
+from polyfed.core.files import JsonObject
 from polyfed.engine.measure import FineTune
 from polyfed.studies.config import algorithm_from
 
@@ -38,9 +39,7 @@ class Finish:
         return self.finetune is not None or "global" in (self.model, *self.sites.values())
 
     @classmethod
-    def read(
-        cls, section: Mapping[str, Any], algorithm: Mapping[str, Any], roster: tuple[str, ...], where: str
-    ) -> Self:
+    def read(cls, section: JsonObject, algorithm: JsonObject, roster: tuple[str, ...], where: str) -> Self:
         """Check the section; training alone has the keys of [algorithm] that it knows, unless it says others."""
         for key in section:
             if key not in KEYS:
@@ -64,7 +63,7 @@ class Finish:
         return cls(model, dict(sites), _finetune(section, where), alone)
 
 
-def _finetune(section: Mapping[str, Any], where: str) -> FineTune | None:
+def _finetune(section: JsonObject, where: str) -> FineTune | None:
     given = {name: section[f"finetune_{name}"] for name in asdict(FineTune()) if f"finetune_{name}" in section}
     if not given:
         return None

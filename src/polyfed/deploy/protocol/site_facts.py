@@ -7,11 +7,12 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NotRequired, TypedDict
+from typing import NotRequired, TypedDict
 
 import numpy as np
 
 from polyfed.core.errors import PolyfedError
+from polyfed.core.files import JsonObject
 from polyfed.data import Federation, Split
 from polyfed.data.labels import encode
 from polyfed.data.split import offsets_of
@@ -74,7 +75,7 @@ class FactRequest:
     """whether batches are drawn with replacement"""
     private: bool = False
     """whether the run is differentially private"""
-    preparation: dict[str, Any] | None = None
+    preparation: JsonObject | None = None
     """of the sites' tables"""
 
     def to_json(self) -> str:

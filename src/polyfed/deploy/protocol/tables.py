@@ -10,6 +10,7 @@ from typing import Any, Self
 import numpy as np
 
 from polyfed.core.errors import PolyfedError
+from polyfed.core.files import JsonObject
 from polyfed.data.tables.overrides import Override, read_overrides
 from polyfed.data.tables.preparation import Preparation
 from polyfed.data.tables.schema import ColumnSchema, Layout, SiteSchema
@@ -27,7 +28,7 @@ class TableSettings:
 
     features: tuple[str, ...] = ()
     """the columns to use, in this order; none named: all that any site has"""
-    columns: dict[str, Any] = field(default_factory=dict)
+    columns: JsonObject = field(default_factory=dict)
     """what is known of columns beforehand, see [data.columns]"""
     min_count: int = MIN_COUNT
     """the fewest rows of a site that a category must have to be named"""
@@ -149,7 +150,7 @@ def _check_three(name: str, sums: Sums, rows: int) -> None:
         raise Refused(f"column {name!r:.80}: a sum that does not go with its squares")
 
 
-def read_preparation(given: object) -> dict[str, Any] | None:
+def read_preparation(given: object) -> JsonObject | None:
     """A preparation as JSON, if it is one."""
     if given is None:
         return None

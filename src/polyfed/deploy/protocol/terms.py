@@ -6,7 +6,7 @@ import hashlib
 import inspect
 import json
 from dataclasses import asdict, dataclass, field
-from typing import Any, TypedDict, get_args
+from typing import TypedDict, get_args
 
 import jax
 import numpy as np
@@ -15,6 +15,7 @@ import polyfed
 from polyfed.algorithms import Local
 from polyfed.algorithms.contract import Algorithm, get_algorithm
 from polyfed.core.errors import PolyfedError
+from polyfed.core.files import JsonObject
 from polyfed.core.precision import Compute
 from polyfed.deploy.protocol.bounds import ANY, read_kind
 from polyfed.deploy.protocol.finish import MODELS as DEPLOYED
@@ -32,7 +33,7 @@ from polyfed.studies.config import check_problem
 from polyfed.studies.newcomers.fitting import DataKind
 from polyfed.studies.newcomers.trained import from_json, to_json
 
-ProblemSection = dict[str, Any]
+ProblemSection = JsonObject
 """A checked section [problem]: model and its options, loss, l2, class weights."""
 
 
@@ -99,7 +100,7 @@ class Terms:
     """the personal model is the global one after these steps at the site"""
     alone: MethodJson | None = None
     """how this site trains alone beside the run; None: it does not"""
-    preparation: dict[str, Any] | None = None
+    preparation: JsonObject | None = None
     """what becomes of the columns of the sites' tables, as JSON"""
 
     def to_json(self) -> str:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from polyfed.core.files import write_text
+from polyfed.core.files import JsonObject, write_text
 from polyfed.deploy.protocol.plain_values import Refused, json_object, whole_number
 from polyfed.deploy.secure.fixed_point import FixedPoint
 from polyfed.deploy.secure.masks import PublicKeys, Shares, SumMember
@@ -100,7 +99,7 @@ class SecureSumSite:
         current.what = what
         return current.member.masked(current.fixed_point.encoded(vector), sealed, commitments)
 
-    def _begin(self, request: dict[str, Any]) -> PublicKeys:
+    def _begin(self, request: JsonObject) -> PublicKeys:
         parties, threshold, words = (_whole(request, name) for name in ("parties", "threshold", "words"))
         bound, number = request.get("bound"), _whole(request, "round", least=0)
         if parties < FEWEST_SITES or not majority(parties) <= threshold <= parties:
@@ -127,15 +126,15 @@ class SecureSumSite:
         if sites < self.fewest:
             raise Refused(f"its policy allows sums of at least {self.fewest} sites, this one has {sites}")
 
-    def _current_sum(self, request: dict[str, Any]) -> CurrentSum:
+    def _current_sum(self, request: JsonObject) -> CurrentSum:
         if self._current is None or self._current.member.attempt != request.get("attempt"):
             raise Refused("a secure sum that this site has no part in")
         return self._current
 
 
-def _read(text: str) -> dict[str, Any]:
+def _read(text: str) -> JsonObject:
     return json_object({"secure": text}, "secure")
 
 
-def _whole(request: dict[str, Any], name: str, least: int = 1) -> int:
+def _whole(request: JsonObject, name: str, least: int = 1) -> int:
     return whole_number(request, name, least)

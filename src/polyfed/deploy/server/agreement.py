@@ -8,7 +8,6 @@ import logging
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from flwr.app import ConfigRecord, RecordDict
@@ -16,7 +15,7 @@ from flwr.app import ConfigRecord, RecordDict
 from polyfed.algorithms.contract import Algorithm
 from polyfed.algorithms.shared.trust import decided
 from polyfed.core.errors import PolyfedError
-from polyfed.core.files import write_text
+from polyfed.core.files import JsonObject, write_text
 from polyfed.deploy.protocol.bounds import FactBounds, read_facts, refuse_outlier
 from polyfed.deploy.protocol.messages import SiteMessenger
 from polyfed.deploy.protocol.plain_values import Refused, json_object, plain_values, refusal_in
@@ -56,7 +55,7 @@ class Agreement:
     fewest: int
     """the fewest sites in a sum"""
     secure: bool
-    preparation: dict[str, Any] | None = None
+    preparation: JsonObject | None = None
     """of the sites' tables, as JSON"""
 
     @property
@@ -144,7 +143,7 @@ def _balanced(
     facts: dict[str, SiteFacts],
     deadline: float,
     bounds: FactBounds,
-    preparation: dict[str, Any] | None,
+    preparation: JsonObject | None,
 ) -> DeployedRun:
     """The run with the class weights that follow from the rows of all sites in place of "balanced"."""
     if run.privacy is not None:
@@ -165,9 +164,9 @@ def _balanced(
 
 def _ask_for_facts(
     run: DeployedRun, sites: SiteMessenger, request: FactRequest, deadline: float, bounds: FactBounds
-) -> dict[str, Any]:
+) -> JsonObject:
     """What was asked for of every site, as JSON; the run cannot start without one of them."""
-    facts: dict[str, Any] = {}
+    facts: JsonObject = {}
     refusals: dict[str, str] = {}
 
     def take(site: str, content: RecordDict) -> str | None:

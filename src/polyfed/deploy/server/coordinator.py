@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass
 from functools import reduce
 from operator import add
 from pathlib import Path
-from typing import Any
 
 import jax
 import numpy as np
@@ -19,7 +18,7 @@ from safetensors.numpy import save_file
 from polyfed.algorithms.contract import global_model
 from polyfed.core import trees
 from polyfed.core.errors import PolyfedError
-from polyfed.core.files import write_text
+from polyfed.core.files import JsonObject, write_text
 from polyfed.core.trees import Tree
 from polyfed.deploy.protocol import wire
 from polyfed.deploy.protocol.aggregate import check_aggregate
@@ -157,7 +156,7 @@ class Coordinator:
 
         sent: dict[str, OpenMessages] = {}
         until = time.monotonic() + self.rules.deadline * self.rules.patience
-        about: dict[str, Any] = {"deadline": self.rules.deadline, "group": str(number + 1)}
+        about: JsonObject = {"deadline": self.rules.deadline, "group": str(number + 1)}
         for _ in range(self.rules.patience):
             waiting = [site for site in cohort if site not in uploads]
             if not waiting:
@@ -305,7 +304,7 @@ class Coordinator:
         file = self.folder / "finished.json"
         finished: dict[str, object] = json.loads(file.read_text()) if file.exists() else {}
         told = self.folder / OUTCOMES
-        outcomes: dict[str, Any] = json.loads(told.read_text()) if told.exists() else {}
+        outcomes: JsonObject = json.loads(told.read_text()) if told.exists() else {}
         server = wire.as_record(wire.named(jax.tree.map(np.asarray, self.server)))
         models = self.folder / "models"
 

@@ -11,7 +11,7 @@ import numpy as np
 from flwr.app import ConfigRecord, RecordDict
 
 from polyfed.core.errors import PolyfedError
-from polyfed.core.files import write_text
+from polyfed.core.files import JsonObject, write_text
 from polyfed.data.tables.learning import learn_together
 from polyfed.data.tables.preparation import Preparation
 from polyfed.data.tables.schema import Layout, SiteSchema, added, agreed_layout
@@ -30,7 +30,7 @@ FILE = "preparation.json"
 
 def agreed_preparation(
     run: DeployedRun, sites: SiteMessenger, folder: Path, rules: FederationRules
-) -> dict[str, Any] | None:
+) -> JsonObject | None:
     """The preparation as JSON, None where sites have no tables; one that was agreed on before a restart stays."""
     asked = {"sites": list(run.sites), "settings": json.loads(run.tables.to_json()), "secure": rules.secure}
     file = folder / FILE
@@ -97,7 +97,7 @@ class _Tables:
         return {site: schemas[site] for site in self.run.sites}
 
     def _total(self, layout: Layout) -> np.ndarray:
-        about: dict[str, Any] = {"sums": json.dumps(layout.to_json()), "schema": self.settings.to_json()}
+        about: JsonObject = {"sums": json.dumps(layout.to_json()), "schema": self.settings.to_json()}
         if self.rules.secure:
             return self._masked_total(layout, about)
         vectors: dict[str, np.ndarray] = {}
@@ -120,7 +120,7 @@ class _Tables:
         self._refuse_absent(vectors, why)
         return added(vectors[site] for site in self.run.sites)
 
-    def _masked_total(self, layout: Layout, about: dict[str, Any]) -> np.ndarray:
+    def _masked_total(self, layout: Layout, about: JsonObject) -> np.ndarray:
         """The same sum, of vectors that nobody but their sites sees."""
         secure = SecureSumServer(self.sites, self.rules.gather, LARGEST_SUM, MOST_WORDS)
 
@@ -142,7 +142,7 @@ class _Tables:
                 return found[0]
         raise PolyfedError("the sums of the sites' tables could not be added up under masks; the log says why")
 
-    def _refuse_absent(self, answers: dict[str, Any], why: dict[str, str]) -> None:
+    def _refuse_absent(self, answers: JsonObject, why: dict[str, str]) -> None:
         for site in self.run.sites:
             if site not in answers:
                 reason = why.get(site, f"it did not answer within {self.rules.gather:g} seconds")

@@ -11,15 +11,16 @@ import numpy as np
 
 from polyfed.algorithms.contract import Algorithm, Server, Upload
 from polyfed.core import trees
+from polyfed.core.trees import Tree
 from polyfed.engine.robust.settings import Aggregate
 from polyfed.engine.robust.singles import check_method
 from polyfed.engine.round.records import Sums
 
 
-def check_update(method: Algorithm, server: Server, values: Any) -> None:
+def check_update(method: Algorithm, server: Server, values: Tree) -> None:
     """Refuse a method whose server needs more than one upload in place of the mean."""
 
-    def look(server: Server, values: Any) -> int:
+    def look(server: Server, values: Tree) -> int:
         check_method(method, server, Upload(values))
         return 0
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from polyfed.core.errors import PolyfedError, suggestion
+from polyfed.core.files import JsonObject
 from polyfed.data import Federation
 from polyfed.engine.identity import plain_value
 from polyfed.engine.measure import FineTune
@@ -107,11 +108,11 @@ class AdviceSettings:
         return hashlib.sha256(json.dumps(about, sort_keys=True, default=str).encode()).hexdigest()
 
 
-def _plain(algorithm: Any) -> dict[str, Any]:
+def _plain(algorithm: Any) -> JsonObject:
     return {name: plain_value(value) for name, value in vars(algorithm).items()}
 
 
-def read_advice_config(path: Path) -> tuple[dict[str, Any], AdviceSettings]:
+def read_advice_config(path: Path) -> tuple[JsonObject, AdviceSettings]:
     """The section [data] of a config for `polyfed advise`, and what [advise] says."""
     try:
         sections = tomllib.loads(path.read_text())
@@ -135,7 +136,7 @@ def advice_settings(section: object, where: str) -> AdviceSettings:
     if not isinstance(section, Mapping):
         raise PolyfedError(f"{where}: advise must be a section, [advise]")
     known = [field.name for field in dataclasses.fields(AdviceSettings)]
-    table: dict[str, Any] = dict(section)
+    table: JsonObject = dict(section)
     for key in table:
         if key not in known:
             raise PolyfedError(f"{where}: unknown key advise.{key}{suggestion(str(key), known)}")
@@ -156,9 +157,9 @@ def advice_settings(section: object, where: str) -> AdviceSettings:
     return made
 
 
-def _way(entry: Mapping[str, Any], section: str, where: str) -> Contender:
+def _way(entry: JsonObject, section: str, where: str) -> Contender:
     """[[advise.also]]: a method whose listed hyper-parameters are its candidates, in all combinations."""
-    options: dict[str, Any] = dict(entry)
+    options: JsonObject = dict(entry)
     label = options.pop("label", options.get("name"))
     if not isinstance(label, str) or not label.strip():
         raise PolyfedError(f"{where}: {section}.label must be a word, found {label!r}")

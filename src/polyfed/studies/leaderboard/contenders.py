@@ -6,11 +6,11 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from polyfed.algorithms import REGISTRY
 from polyfed.algorithms.contract import Algorithm, get_algorithm, kinds
 from polyfed.core.errors import PolyfedError, suggestion
+from polyfed.core.files import JsonObject
 from polyfed.engine.measure import FineTune
 from polyfed.studies.leaderboard.federations import Arena
 from polyfed.studies.search_space import tune_plan
@@ -26,8 +26,8 @@ class Contender:
     """A method, apart from what the federation decides: local steps, and the range of stepsizes."""
 
     algorithm: str
-    fixed: Mapping[str, Any] = field(default_factory=dict)
-    space: Mapping[str, Any] = field(default_factory=dict)
+    fixed: Mapping[str, object] = field(default_factory=dict)
+    space: Mapping[str, object] = field(default_factory=dict)
     """what is tuned beside the stepsize"""
     rate: str = "lr"
     """the stepsize that is tuned"""
@@ -41,7 +41,7 @@ class Contender:
         low, high = arena.rates
         rate = {self.rate: {"low": low, "high": high, "log": True}}
         plan = tune_plan({"budget": BUDGET, "space": {label: rate | dict(self.space)}}, {label: cls}, "leaderboard")
-        steps: dict[str, Any] = {"local_steps": arena.local_steps} if "local_steps" in known else {}
+        steps: JsonObject = {"local_steps": arena.local_steps} if "local_steps" in known else {}
         if "plm_epochs" in known:
             steps |= {"plm_epochs": LOCAL_EPOCHS, "plm_lr": (low * high) ** 0.5}
         made = [cls(**{**steps, **self.fixed, **values}) for _, values in plan.candidates(label)]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from polyfed import models
+from polyfed.core.files import JsonObject
 from polyfed.data.registry import load
 from polyfed.models.base import Architecture
 from polyfed.problem.problem import Problem
@@ -18,7 +18,7 @@ class Arena:
 
     title: str
     source: str
-    options: Mapping[str, Any]
+    options: JsonObject
     model: str
     words: str
     """what the data is, and its size"""
@@ -49,7 +49,7 @@ MODELS: dict[str, Callable[[], Architecture]] = {
 }
 
 
-def _synthetic(alpha: float, beta: float, iid: bool = False) -> dict[str, Any]:
+def _synthetic(alpha: float, beta: float, iid: bool = False) -> JsonObject:
     return {"alpha": alpha, "beta": beta, "clients": 30, "iid": iid, "max_size": 500}
 
 

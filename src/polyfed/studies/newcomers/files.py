@@ -7,12 +7,12 @@ from pathlib import Path
 
 from polyfed import data
 from polyfed.core.errors import PolyfedError
+from polyfed.core.files import JsonObject
 from polyfed.data import Federation
 from polyfed.data.formats.tables import from_dataframe, read_table
 from polyfed.data.tables.columns import Category
 from polyfed.data.tables.preparation import Preparation
 from polyfed.studies.newcomers.trained import FOLDER
-from polyfed.studies.run_directory import JsonObject
 from polyfed.studies.saved_models import ABOUT, read_about
 from polyfed.studies.saved_models import FOLDER as MODELS
 

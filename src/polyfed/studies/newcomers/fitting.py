@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from polyfed.core.errors import PolyfedError
+from polyfed.core.files import JsonObject
 from polyfed.data import Federation, Population, Split
 from polyfed.data.split import PARTS
 from polyfed.problem.losses import get_loss
-from polyfed.studies.run_directory import JsonObject
 
 KINDS = {"u": "bytes", "i": "whole numbers", "f": "real numbers"}
 

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 import numpy as np
@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from polyfed.algorithms.contract import Algorithm, global_model
 from polyfed.algorithms.shared.local_work import work_of
 from polyfed.core.errors import PolyfedError
-from polyfed.core.files import owner_only, slug, write_csv
+from polyfed.core.files import JsonObject, owner_only, slug, write_csv
 from polyfed.core.trees import Tree
 from polyfed.data import Federation
 from polyfed.engine.checkpoint.tensors import save_tree
@@ -64,11 +64,11 @@ class Newcomers:
         return jax.tree.map(lambda leaf: leaf[index], self.params)
 
     @property
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[JsonObject]:
         """A row per newcomer: how the global model and its own do on its held-out rows."""
         federation = self.problem.federation
         sizes = np.zeros(len(federation), int) if self.split is None else federation.split(self.split).sizes
-        rows: list[dict[str, Any]] = []
+        rows: list[JsonObject] = []
         for index, client in enumerate(self.clients):
             row = {"client": client, "train_rows": int(federation.train.sizes[index])}
             row |= {"split": self.split, "rows": int(sizes[index])}

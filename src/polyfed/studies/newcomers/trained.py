@@ -17,7 +17,7 @@ from safetensors import SafetensorError
 from polyfed.algorithms.contract import Algorithm, Server, get_algorithm
 from polyfed.compress import COMPRESSORS
 from polyfed.core.errors import PolyfedError
-from polyfed.core.files import owner_only, write_text
+from polyfed.core.files import JsonObject, owner_only, write_text
 from polyfed.core.schedules import Decay, Inverse, InverseStep
 from polyfed.engine.checkpoint.tensors import load_tree, save_tree
 from polyfed.engine.measure import FineTune
@@ -25,7 +25,7 @@ from polyfed.engine.simulation import Simulation, as_traced
 from polyfed.models import MODELS, Model
 from polyfed.problem.problem import DType, precision
 from polyfed.studies.newcomers.fitting import DataKind
-from polyfed.studies.run_directory import JsonObject, find_runs, read_run
+from polyfed.studies.run_directory import find_runs, read_run
 
 FORMAT = 1
 FOLDER = "server"
