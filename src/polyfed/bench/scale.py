@@ -121,7 +121,7 @@ def as_dicts(points: Sequence[Point]) -> list[dict[str, float]]:
 
 
 def this_machine() -> dict[str, object]:
-    """Where and when figures were measured, and how busy the machine was: its load average of the last minute."""
+    """Where and when figures were measured, and how busy the machine was: its load average over the last minute."""
     return {
         "date": datetime.now(UTC).date().isoformat(),
         "processor": platform.machine(),

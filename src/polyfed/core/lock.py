@@ -14,7 +14,7 @@ NAME = ".lock"
 
 @contextmanager
 def locked(folder: Path, mode: int = 0o777) -> Generator[None]:
-    """Within it, no other process gets this folder: it is refused by a sentence. A folder that stays empty goes.
+    """While it is held, another process that wants the folder is refused. A folder that stayed empty is removed.
 
     `mode`: that of the folder, where it is made here.
     """

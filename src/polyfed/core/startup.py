@@ -53,7 +53,7 @@ def cache_folder() -> Path:
 
 
 def _check_limit() -> None:
-    """Refuse a limit on the memory under which XLA ends the process without a word that could be caught."""
+    """Refuse a memory limit so low that XLA would abort the process, which no exception reports."""
     try:
         import resource
     except ImportError:  # a system without such limits
@@ -70,7 +70,7 @@ def trim_compiled(limit: int | None = None) -> int:
     """Remove the compiled programs that were not used for longest, until at most so many bytes are left.
 
     By default POLYFED_CACHE_LIMIT, in GiB, or 4. JAX's own limit needs another package, and a lock at every program.
-    Gives the number of files that went.
+    Returns the number of files that were removed.
     """
     if limit is None:
         limit = int(float(os.environ.get("POLYFED_CACHE_LIMIT", "4")) * 2**30)

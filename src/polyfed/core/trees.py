@@ -43,7 +43,7 @@ def descend(a: Tree, step: Scalar, direction: Tree) -> Tree:
 
 
 def tied(a: Tree, *others: Tree) -> Tree:
-    """a, none of whose leaves is ready before all of them are, and all of the others.
+    """a, each of whose leaves waits for all leaves of a and of the others.
 
     On a CPU, XLA updates weights in place only where it can see that everything that reads them comes first; otherwise
     every step copies them. Leaves of a gradient that wait for each other let it see that: to each of them 0 times a

@@ -53,7 +53,7 @@ def cautions(data: Federation | Population, candidates: int | None = None) -> li
 
 
 def refuse_one_class(data: Federation | Population, classifies: bool = False) -> None:
-    """Refuse class labels of which all rows of all clients have the same: there is nothing to tell apart.
+    """Refuse data in which all rows of all clients have the same class label: there is nothing to tell apart.
 
     `classifies`: whether the loss takes real targets for labels, too, as the logistic one does.
     """
@@ -66,7 +66,7 @@ def refuse_one_class(data: Federation | Population, classifies: bool = False) ->
 
 
 def refuse_one_client(data: Federation | Population) -> None:
-    """Refuse a federation of one: whatever it learned, nobody would have helped it."""
+    """Refuse a federation of one client, which nobody could help to learn."""
     if len(data) == 1:
         raise PolyfedError(
             f"there is one client, {data.clients[0]!r}, which has nobody to learn from; expected at least two (is it "

@@ -42,7 +42,7 @@ def encode(y: np.ndarray, classes: int | None, where: Where) -> Targets:
 
     Two distinct values, of any kind, are two classes: the smaller is class 0, the larger class 1, the positive one;
     exactly {-1, +1} stays as it is, with classes None. Text is numbered in sorted order, but
-    yes comes after no in any tongue. Whole numbers from 0 on are
+    yes comes after no in any language. Whole numbers from 0 on are
     labels 0..classes-1, where classes is the largest label + 1; from 1 on they are numbered in their order. Other
     floating point is regression. `classes` given: labels below it, also in floating point; 0: real numbers.
     """

@@ -20,7 +20,7 @@ class Callback:
         """Before the first round, or the first after `resume`."""
 
     def on_round(self, simulation: Simulation) -> None:
-        """After every round. Who overrides it has rounds run one by one, which takes longer."""
+        """After every round. Overriding it makes rounds run one at a time, which takes longer."""
 
     def on_evaluate(self, simulation: Simulation, row: HistoryRow) -> None:
         """After every evaluation, that of the start included, with the history's new row."""

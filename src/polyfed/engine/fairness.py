@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 OVER_ROUNDS = ("variance", "smallest", "largest")
-"""What of `disparity` a history has for every evaluated round."""
+"""The columns of `disparity` that a history has for every evaluated round."""
 ALL = (*OVER_ROUNDS, "gini", "jain")
 
 

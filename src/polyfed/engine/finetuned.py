@@ -1,4 +1,4 @@
-"""The fine-tuned models themselves, for whoever keeps them: measuring makes them and lets them go."""
+"""The fine-tuned models themselves, for whoever keeps them: measuring makes them and drops them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def finetuned_blocks(simulation: Simulation, finetune: FineTune) -> Iterator[Tre
     """
     shared, programs = simulation.global_params, simulation.programs
     if shared is None or simulation.layout.hosts > 1:
-        raise PolyfedError(f"{simulation.method.name}: the fine-tuned models are not to be had here")
+        raise PolyfedError(f"{simulation.method.name}: fine-tuned models need a global model and a single process")
     with precision(simulation.dtype):
         rate, steps = np.asarray(finetune.lr, jnp.result_type(float)), replace(finetune, lr=0.0)
 

@@ -59,7 +59,7 @@ MakingProgress = Callable[[int, int, float], None]
 
 
 def in_words(say: Callable[[str], None]) -> MakingProgress:
-    """Says a line about the making now and then."""
+    """Logs a line about the progress now and then."""
     said = time.monotonic()
 
     def progress(done: int, total: int, seconds: float) -> None:
@@ -110,7 +110,8 @@ def local_models(
     loss; with patience it keeps the model that had the lowest.
 
     A bank has a folder of its own in `folder` (by default in polyfed's cache), named by a digest of the rows, the
-    model, the start and the settings. A making that was killed goes on where it was, to the same bits.
+    model, the start and the settings. If it is interrupted while it is made, the next call goes on from there, to the
+    same bits.
     `seed`: of the batches and of a random start. `init`, `dtype`, `devices`, `chunk`: see `simulate`.
     """
     training = LocalTraining(epochs, lr, batch, tolerance, patience)
@@ -178,7 +179,7 @@ def bank_of(
 def local_models_diverge(problem: Problem, method: Algorithm, run: Mapping[str, Any]) -> bool:
     """Whether a method cannot start, as the local models that it mixes in diverge; `run`: arguments of `simulate`.
 
-    Those that do not are made by this, if need be.
+    Local models that converge are made on the way, if they are not there yet.
     """
     if run.get("local_models") is None or not isinstance(method, MixtureMethod) or method.resolve is None:
         return False
@@ -277,12 +278,12 @@ class Making:
     def _everyone(self, training: LocalTraining, start: Tree, clients: jax.Array, data: Data) -> _Made:
         shared = randomness.purpose_key(data.seed, Purpose.PREPARE)
 
-        def one(client: jax.Array, _: None) -> _Made:
+        def of_client(client: jax.Array, _: None) -> _Made:
             f = self.programs.round.exact.objective(data, client, 0)
             key = randomness.client_key(shared, data.client_ids[client])
             return _Made(pure_local_model(training, start, f, key), gradient_norm(f, start))
 
-        return over_clients(one, clients, self.slots, None)
+        return over_clients(of_client, clients, self.slots, None)
 
     def _write(self, file: TensorFile, clients: np.ndarray, made: _Made, seconds: float) -> None:
         broken = [
@@ -330,7 +331,7 @@ def _unfinished(folder: Path, identity: JsonObject, start: Tree, names: Sequence
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Within it, no other process makes this bank; one that wants it, too, waits, and then finds it made."""
+    """While this is held, no other process makes this bank; one that also wants it waits, and then finds it made."""
     try:
         import fcntl
     except ImportError:  # no locks here

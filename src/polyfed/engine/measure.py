@@ -81,7 +81,7 @@ class Measure:
         round, rows = self.adapting(data, splits)
         shared = global_model(server) if self.in_line and self.finetune is None else None
 
-        def one(client: jax.Array, state: State) -> dict[str, dict[str, Metrics]]:
+        def of_client(client: jax.Array, state: State) -> dict[str, dict[str, Metrics]]:
             return {
                 name: {split: self.of(params, split, shard, client) for split, shard in splits.items()}
                 for name, params in self.models(round, method, server, state, client, rows, rate).items()
@@ -89,7 +89,7 @@ class Measure:
             }
 
         work = sum((shard.sizes for shard in splits.values()), jnp.zeros((), jnp.int32))
-        measured = over_clients(one, clients, self.chunk, states, work)
+        measured = over_clients(of_client, clients, self.chunk, states, work)
         if shared is None:
             return measured
         return measured | {"global": {name: self.of_all(shared, name, splits[name], clients) for name in splits}}
@@ -149,7 +149,7 @@ class Measure:
         block = eval_block(count * self.longest[split])
         real = jnp.result_type(float)
 
-        def some(clients: jax.Array) -> list[jax.Array]:
+        def of_clients(clients: jax.Array) -> list[jax.Array]:
             starts, sizes = shard.starts[clients], shard.sizes[clients]
             ends = jnp.cumsum(sizes)
 
@@ -169,7 +169,7 @@ class Measure:
 
         def chunk(index: jax.Array, sums: list[jax.Array]) -> list[jax.Array]:
             piece = Chunk(index, len(clients), count)
-            return piece.put(sums, some(piece.of(clients)))
+            return piece.put(sums, of_clients(piece.of(clients)))
 
         blank = [jnp.zeros(len(clients), real)] * self._kinds
         sizes = shard.sizes[clients]

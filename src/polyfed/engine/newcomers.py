@@ -88,7 +88,7 @@ def join(
         ) -> tuple[Tree, Tree]:
             shared = global_model(server)
 
-            def one(client: jax.Array, _: None) -> tuple[Tree, Tree]:
+            def of_client(client: jax.Array, _: None) -> tuple[Tree, Tree]:
                 own = rule(method, server, data, number, client)
                 models = {"personal": own} if shared is None else {"personal": own, "global": shared}
                 return own, {
@@ -96,7 +96,7 @@ def join(
                     for name, params in models.items()
                 }
 
-            return over_clients(one, owned(place), programs.measure_chunk, None)
+            return over_clients(of_client, owned(place), programs.measure_chunk, None)
 
         arguments = (programs.placed_method, programs.everywhere(server), data, splits, np.int32(round))
         name = ("join", programs.round, programs.measure_chunk, work, finetune)

@@ -28,7 +28,8 @@ Participation = float | Bernoulli
 class Sampling:
     """A cohort: the first `size` clients of a permutation that is drawn for each round.
 
-    All of them, K of N without replacement, or as many as a binomial draw says, which is each with probability q.
+    These are all clients, K of N without replacement, or a binomial number of them: then each takes part with
+    probability q.
     """
 
     population: int

@@ -186,10 +186,10 @@ class Programs:
         """The model that each of these clients deploys, a leading client axis on each array."""
 
         def everyone(method: Algorithm, server: Server, clients: jax.Array, states: State, data: Data) -> Tree:
-            def one(client: jax.Array, state: State) -> Tree:
+            def of_client(client: jax.Array, state: State) -> Tree:
                 return deployed(self.round, method, server, state, client, data)
 
-            return over_clients(one, clients, self.measure_chunk, states)
+            return over_clients(of_client, clients, self.measure_chunk, states)
 
         data = self.data if data is None else data
         arguments = (self.placed_method, server, clients, states, data)
@@ -201,11 +201,11 @@ class Programs:
         """The share of each of these clients' own model in what it deploys."""
 
         def everyone(method: Algorithm, clients: jax.Array, states: State) -> Tree:
-            def one(_: jax.Array, state: State) -> jax.Array:
+            def of_client(_: jax.Array, state: State) -> jax.Array:
                 assert method.own_share is not None
                 return jnp.asarray(method.own_share(state))
 
-            return over_clients(one, clients, self.measure_chunk, states)
+            return over_clients(of_client, clients, self.measure_chunk, states)
 
         arguments = (self.placed_method, clients, states)
         name = ("own_share", self.round, self.measure_chunk)
@@ -225,7 +225,7 @@ class Programs:
         def zeros(leaf: jax.ShapeDtypeStruct) -> jax.Array:
             return self.placed(np.zeros((self.layout.host_devices, *leaf.shape), leaf.dtype))
 
-        if self._sums is None:  # to look takes as long as a small round
+        if self._sums is None:  # finding the shapes takes as long as a small round
             self._sums = jax.eval_shape(self.round.no_uploads, self.method, server, self.data, start)
         return jax.tree.map(zeros, self._sums)
 
@@ -287,7 +287,7 @@ class Programs:
         """A copy on every device. The copy matters: compiled rounds write over the arrays that they are given."""
         copies = jax.tree.map(np.array, tree)
         if self.layout.hosts == 1:
-            return self.layout.placed(copies, SAME)  # in one call: small arrays cost little but calls
+            return self.layout.placed(copies, SAME)  # in one call: of small arrays, the calls are what costs time
         return jax.tree.map(lambda leaf: self.layout.placed(leaf, SAME), copies)
 
     @property

@@ -78,13 +78,13 @@ class Score:
         round, rows = self.measure.adapting(data, splits)
         shard = splits[self.split]
 
-        def one(client: jax.Array, state: State) -> Outputs:
+        def of_client(client: jax.Array, state: State) -> Outputs:
             models = self.measure.models(round, method, server, state, client, rows, rate)
             outputs = {name: self._outputs(params, shard, client) for name, params in models.items()}
             targets = jnp.take(shard.examples.y, self._rows(shard, client, jnp.arange(self.room)), axis=0)
             return Outputs(outputs, targets, shard.sizes[client])
 
-        return over_clients(one, clients, self.measure.chunk, states)
+        return over_clients(of_client, clients, self.measure.chunk, states)
 
     def _rows(self, shard: Shard, client: jax.Array, positions: jax.Array) -> jax.Array:
         """Rows of the client; beyond its last, that row again, and row 0 of all where it has none."""

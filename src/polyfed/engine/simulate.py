@@ -167,7 +167,7 @@ def simulate_all(
 
     Runs of one shape (they differ in seeds, real-valued hyper-parameters and rows alone) are one program, a `Sweep`;
     others are run one after another. Ctrl-C ends all of them; those that had not begun are at round 0.
-    `making` is told how far local models are that have to be made first.
+    `making` is told of the progress of local models that have to be made first.
     `finished` is called with the place and the result of every run that came to its end, as soon as it did.
     `keep_finished`: write the last checkpoint of such a run, too, and not only of one that is interrupted.
     `keep_states`: without it, the states of such a run are dropped after the call, and its result is its history.
@@ -279,7 +279,7 @@ def check_run(problem: object, algorithm: object) -> None:
 
 
 def simulate_whole(problem: Problem, algorithm: Algorithm, **options: Any) -> Result:
-    """`simulate`, for who has no use for a part of a run: Ctrl-C is then the usual exception."""
+    """`simulate` for callers that have no use for a part of a run: Ctrl-C raises KeyboardInterrupt, as usual."""
     result = simulate(problem, algorithm, **options)
     if result.interrupted:
         raise KeyboardInterrupt
@@ -287,7 +287,7 @@ def simulate_whole(problem: Problem, algorithm: Algorithm, **options: Any) -> Re
 
 
 def every_whole(planned: Sequence[PlannedRun], finished: Callable[[int, Result], None], **options: Any) -> None:
-    """`simulate_all`, for who reads results in `finished` alone: Ctrl-C is then the usual exception."""
+    """`simulate_all` for callers that read results in `finished` alone: Ctrl-C raises KeyboardInterrupt, as usual."""
     if any(result.interrupted for result in simulate_all(planned, finished=finished, keep_states=False, **options)):
         raise KeyboardInterrupt
 

@@ -139,7 +139,7 @@ class Sweep:
         return jax.device_get(self._carry.clients)
 
     def settle(self, places: Iterable[int] | None = None) -> None:
-        """Put the simulations at these places, by default all, to where their runs are.
+        """Give the simulations at these places, by default all, the states that their runs have reached.
 
         An accelerator's states stay there until they are asked for: they may be gigabytes, and few ask.
         """
@@ -283,8 +283,8 @@ def _shards(shards: Sequence[Shard], place: Layout) -> Shard:
 def _shape(simulation: Simulation) -> Hashable:
     """What runs must agree in to be one program; None for one that is run by itself.
 
-    States outside the devices, rows on demand, samples of evaluated clients, several hosts and servers that see single
-    uploads are.
+    By itself runs what has states outside the devices, rows on demand, a sample of evaluated clients, several hosts, or
+    a server that sees single uploads.
     """
     if simulation.store != "device" or simulation.layout.hosts > 1 or simulation.singles is not None:
         return None

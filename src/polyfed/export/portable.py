@@ -27,12 +27,12 @@ def portable_model(predictor: Predictor, params: Params) -> bytes:
         (rows,) = export.symbolic_shape("rows", scope=scope)
         like = jax.ShapeDtypeStruct((rows, *predictor.features), kind)
 
-        def one(x: jax.Array) -> jax.Array:
+        def of_row(x: jax.Array) -> jax.Array:
             x = x.astype(real) / 255 if x.dtype == jnp.uint8 else x
             return predictor.model.apply(params, x[None])[0]  # row by row, so that it may ask how many rows it has
 
         def predicted(x: jax.Array) -> dict[str, jax.Array]:
-            return _columns(predictor, jax.vmap(one)(x))
+            return _columns(predictor, jax.vmap(of_row)(x))
 
         return bytes(export.export(jax.jit(predicted), platforms=PLATFORMS)(like).serialize())
 

@@ -10,6 +10,8 @@ reference.py            smoothness constants, pure local models, and the minimis
 mixture_objective.py    the mixture objective as one function
 batch_constants.py      constants of gradients on batches
 newton.py               Newton's method
+prediction.py           what a model says of new rows
+no_model.py             what to say when something that is no model was given as one
 deferred/               local steps that leave the first layer's weights alone until they end
 
 Import a file, not this package, which loads none of them.

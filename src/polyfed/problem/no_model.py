@@ -1,4 +1,4 @@
-"""What to say of something that was given as a model and is none."""
+"""What to say when something that is no model was given as one."""
 
 from __future__ import annotations
 

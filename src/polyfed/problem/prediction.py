@@ -31,7 +31,7 @@ BLOCK = 65_536
 
 @dataclass(frozen=True)
 class Predictor:
-    """All that it takes to score rows, but for the parameters."""
+    """Everything that scoring rows needs, apart from the parameters."""
 
     model: Model
     loss: str

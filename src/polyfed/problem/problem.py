@@ -46,7 +46,7 @@ def precision(dtype: DType) -> Iterator[None]:
 
 
 class NotMeasured(PolyfedError):
-    """What was asked for follows from the clients' rows, at which nobody may look."""
+    """What was asked for follows from the clients' rows, which nobody may look at."""
 
 
 class Problem:
@@ -341,8 +341,8 @@ class Problem:
     def _check_ids(self, x: np.ndarray) -> None:
         known = self.model.tokens
         if known is not None and x.size and (x.min() < 0 or x.max() >= known):
-            found = x.max() if x.max() >= known else x.min()
-            raise PolyfedError(f"the data has the token id {found}, the model knows 0 to {known - 1}: set vocabulary")
+            wrong = x.max() if x.max() >= known else x.min()
+            raise PolyfedError(f"the data has the token id {wrong}, the model knows 0 to {known - 1}: set vocabulary")
 
     def _check_output(self) -> None:
         """The model must give the loss the shape that it reads."""

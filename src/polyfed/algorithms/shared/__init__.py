@@ -2,6 +2,8 @@
 
 local_work.py     the fields that say what a client does in a round, and how clients weigh
 server.py         a server that keeps the global model, or moves it by an optimiser
+kept_model.py     a model that a client keeps for itself
+local_models.py   pure local models, by Newton's method or by SGD
 mixture.py        the FLIX objective: mixing weights, pure local models, mixtures
 compressed.py     messages that are compressed
 skipping.py       communication with a probability

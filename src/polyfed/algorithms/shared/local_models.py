@@ -101,7 +101,7 @@ def _passes(
 
 
 def _until_stopped(training: LocalTraining, start: Tree, f: Objective, key: jax.Array) -> LocalModel:
-    """Epoch by epoch. Those of all clients of a chunk end with the last of them; who stopped earlier stays there.
+    """Epoch by epoch. The loop of a chunk's clients ends with the last of them; who stopped earlier stays as it is.
 
     A client without validation rows has no patience to lose: it takes all epochs.
     """

@@ -73,7 +73,7 @@ class MixtureMethod(Steps):
         return replace(self, **{f"plm_{name}": value for name, value in vars(training).items()})
 
     def with_given_models(self) -> Self:
-        """The method, for who has put the pure local models into the clients' states."""
+        """The method where the pure local models are in the clients' states already."""
         return replace(self, plm=False)
 
     def local_models(self, problem: Problem, alpha: np.ndarray) -> bool:

@@ -36,7 +36,7 @@ class ControlVariates(Algorithm):
     plain method)"""
 
     def trusted_share(self, gradient: Tree, control: Tree) -> jax.Array | float:
-        """tau; 1 in the plain method, which is meant where nobody said yet whether clients are sampled."""
+        """tau; 1 in the plain method, and where it is not decided yet whether clients are sampled."""
         return explained_share(gradient, control) if self.trust == "always" else 1.0
 
     def corrected(self, gradient: Tree, control: Tree) -> Tree:

@@ -83,9 +83,9 @@ def _from_tables(
 
     words, frames, written = text_columns(options["columns"]), {}, {}
     for name, file in files.items():
-        frames[name], found = read_with_dialect(file, KINDS[file.suffix.lower()], words, dialect)
-        if found is not None:
-            written[file.name] = str(found)
+        frames[name], dialect_read = read_with_dialect(file, KINDS[file.suffix.lower()], words, dialect)
+        if dialect_read is not None:
+            written[file.name] = str(dialect_read)
         if len(frames[name]) == 0:
             raise PolyfedError(f"{file}: client {name!r} is empty, expected at least one row")
     source |= {"read": _described(written)} if written else {}

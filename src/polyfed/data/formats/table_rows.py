@@ -1,4 +1,4 @@
-"""The rows of a table whose target and clients are known and which are split; what to make of their columns is not."""
+"""The rows of a table, split and with their clients and targets, before anything is made of their columns."""
 
 from __future__ import annotations
 

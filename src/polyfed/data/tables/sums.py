@@ -64,7 +64,7 @@ class Sums:
 
 @dataclass(frozen=True)
 class ColumnSums:
-    """One column at one site. Of what a cell may be read as, all that the federation needs to choose."""
+    """One column at one site. It has all readings of the cells that the federation needs to choose among."""
 
     present: int = 0
     numbers: Sums = field(default_factory=Sums)
@@ -144,10 +144,10 @@ def _moments(cells: Cells, said: Override, enough: float) -> dict[str, dict[str,
     formats = FORMATS if said.format is None else (said.format,)
     if said.kind not in (None, "date"):
         return {}
-    found = {}
+    moments = {}
     for format in formats[:1] if cells.is_moment else filter(cells.fits, formats):
         parts = cells.moments(format)
         read = int((~np.isnan(parts[:, -1])).sum())
         if read and (read >= enough or said.kind == "date"):
-            found[format] = {part: Sums.of(parts[:, i]) for i, part in enumerate(PARTS)}
-    return found
+            moments[format] = {part: Sums.of(parts[:, i]) for i, part in enumerate(PARTS)}
+    return moments

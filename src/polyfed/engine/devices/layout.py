@@ -223,7 +223,7 @@ def chunk_size(
     least = min(target, max(few, ceil(target / 2)))
 
     def waste(size: int) -> tuple[int, bool, int]:
-        """The last chunk is filled up with clients that count for nothing; then, rather less than more than wanted."""
+        """The room of all chunks; of sizes that need as much, those up to the target go first, the nearest first."""
         return ceil(clients / size) * size, size > target, abs(size - target)
 
     return min(range(least, most + 1), key=waste)

@@ -50,7 +50,7 @@ def fixed_cost(device: Device, numbers: int, batch: int) -> float:
 
 
 def best_chunk(steps: np.ndarray, most: int, fixed: float) -> int:
-    """The clients to run side by side, at most so many, with which the devices are done first; of equals the most.
+    """The number of clients to run side by side, at most `most`, that ends first; of equal ones the largest.
 
     `steps`: as `typical_steps` gives them; `fixed`: see `fixed_cost`.
     """

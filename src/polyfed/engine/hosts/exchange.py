@@ -22,7 +22,7 @@ from polyfed.engine.hosts.team import MEETING_SECONDS, is_loopback
 
 Decision = TypeVar("Decision")
 HEARTBEAT_SECONDS = 60
-"""A process that gives no sign of life for so long counts as lost."""
+"""After so many seconds without a sign of life a process counts as lost."""
 
 
 def connect(coordinator: str, processes: int, index: int) -> None:

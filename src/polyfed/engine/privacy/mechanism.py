@@ -109,7 +109,7 @@ class Privacy:
     def clipped(self, method: Algorithm, upload: Upload) -> Upload:
         """The upload, at most `clip` long, with the weight one.
 
-        All parts of it are scaled by the same factor, so that compressed ones travel as their code still.
+        All parts of it are scaled by the same factor, so that compressed ones still travel as their code.
         """
         _check_upload(method, upload)
         if not jax.tree.leaves(upload.values) or self.clip == float("inf"):
@@ -123,7 +123,7 @@ class Privacy:
     def released(self, total: Total, expected: float, key: jax.Array) -> Total:
         """What the server's step may read of the sum: with noise, and over the `expected` number of uploads.
 
-        Who is missing counts as zero, so that one client more or less moves the sum by `clip` at most.
+        A missing client counts as zero, so that one client more or less moves the sum by `clip` at most.
         """
         values = total.values
         if self.noise > 0:
@@ -142,12 +142,12 @@ class Privacy:
     def secret_noise(self, values: Tree) -> Tree:
         """Noise like `values` from the system's random numbers: nobody can draw it again."""
 
-        def one(leaf: jax.Array) -> np.ndarray:
+        def of_leaf(leaf: jax.Array) -> np.ndarray:
             whole = np.frombuffer(os.urandom(8 * np.size(leaf)), np.uint64) >> np.uint64(11)
             uniform = (whole.astype(np.float64) + 0.5) / 2.0**53
             return (self.noise * self.clip * ndtri(uniform)).reshape(np.shape(leaf)).astype(leaf.dtype)
 
-        return jax.tree.map(one, values)
+        return jax.tree.map(of_leaf, values)
 
 
 def privacy_settings(section: JsonObject | None, where: str) -> Privacy | None:
@@ -209,7 +209,7 @@ def _check_upload(method: Algorithm, upload: Upload) -> None:
 def _scaled(sealed: Any, factor: jax.Array) -> Any:
     """The same codes for values that are scaled."""
 
-    def one(part: Sealed) -> Sealed:
+    def of_part(part: Sealed) -> Sealed:
         return dataclasses.replace(part, factor=part.factor * factor)
 
-    return jax.tree.map(one, sealed, is_leaf=lambda node: isinstance(node, Sealed))
+    return jax.tree.map(of_part, sealed, is_leaf=lambda node: isinstance(node, Sealed))

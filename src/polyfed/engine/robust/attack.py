@@ -118,7 +118,7 @@ class Attackers:
         else:
             z = jnp.asarray(self.attack.strength, jnp.result_type(float))
 
-        def one(leaf: jax.Array) -> jax.Array:
+        def of_leaf(leaf: jax.Array) -> jax.Array:
             shape = (len(leaf),) + (1,) * (leaf.ndim - 1)
             here = counted.reshape(shape)
             count = jnp.maximum(jnp.sum(counted), 1).astype(leaf.dtype)
@@ -126,7 +126,7 @@ class Attackers:
             sigma = jnp.sqrt(jnp.sum(jnp.where(here, jnp.square(leaf - mu), 0), axis=0) / count)
             return jnp.where(attacks.reshape(shape) & here, mu + z.astype(leaf.dtype) * sigma, leaf)
 
-        return jax.tree.map(one, uploads)
+        return jax.tree.map(of_leaf, uploads)
 
 
 def flipped(labels: np.ndarray, classes: int | None) -> np.ndarray:

@@ -90,19 +90,19 @@ def of_each(function: Callable[..., Tree], shared: tuple[Tree, ...], own: tuple[
     leaves, structure = jax.tree.flatten((shared, own))
     by_client = [None] * len(jax.tree.leaves(shared)) + [0] * len(jax.tree.leaves(own))
 
-    def one(*leaves: jax.Array) -> Tree:
+    def of_client(*leaves: jax.Array) -> Tree:
         shared, own = jax.tree.unflatten(structure, leaves)
         return function(*shared, *own)
 
     @custom_vmap
     def everyone(*leaves: jax.Array) -> Tree:
-        return jax.vmap(one, in_axes=by_client)(*leaves)
+        return jax.vmap(of_client, in_axes=by_client)(*leaves)
 
     @everyone.def_vmap
     def _(_: int, mapped: Sequence[bool], *leaves: jax.Array) -> tuple[Tree, Tree]:
         runs = [0 if is_mapped else None for is_mapped in mapped]
         clients = [place if place is None else int(m) for place, m in zip(by_client, mapped, strict=True)]
-        results = jax.vmap(jax.vmap(one, in_axes=runs), in_axes=clients, out_axes=1)(*leaves)
+        results = jax.vmap(jax.vmap(of_client, in_axes=runs), in_axes=clients, out_axes=1)(*leaves)
         return results, jax.tree.map(lambda _: True, results)
 
     return everyone(*leaves)

@@ -14,7 +14,7 @@ from polyfed.engine.devices.layout import AXIS, DEVICES
 def take(states: State, clients: jax.Array, taken: jax.Array) -> State:
     """The states of this device's slots. `clients` and `taken` are (devices, slots): those of its host."""
 
-    def one(leaf: jax.Array) -> jax.Array:
+    def of_leaf(leaf: jax.Array) -> jax.Array:
         place, mine = _owned(leaf, clients, taken)
         if clients.shape[0] == 1:
             return leaf[place[0]]
@@ -23,18 +23,18 @@ def take(states: State, clients: jax.Array, taken: jax.Array) -> State:
         lent = jnp.where(mask, flat[place], jnp.zeros((), flat.dtype))
         return lax.psum_scatter(lent, DEVICES, scatter_dimension=0).astype(leaf.dtype)
 
-    return jax.tree.map(one, states)
+    return jax.tree.map(of_leaf, states)
 
 
 def put(states: State, clients: jax.Array, taken: jax.Array, new: State) -> State:
     """The store after this device's slots, and those of the others of its host, have given their states back."""
 
-    def one(leaf: jax.Array, returned: jax.Array) -> jax.Array:
+    def of_leaf(leaf: jax.Array, returned: jax.Array) -> jax.Array:
         place, mine = _owned(leaf, clients, taken)
         everyone = lax.all_gather(returned, DEVICES)
         return leaf.at[jnp.where(mine, place, leaf.shape[0])].set(everyone, mode="drop")
 
-    return jax.tree.map(one, states, new)
+    return jax.tree.map(of_leaf, states, new)
 
 
 def _owned(leaf: jax.Array, clients: jax.Array, taken: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -75,11 +75,11 @@ class Round:
     def no_uploads(self, method: Algorithm, server: Server, data: Data, state: State) -> Sums:
         """The sum of no uploads, in the shape of a client's."""
 
-        def one(server: Server, state: State) -> Contribution:
+        def of_client(server: Server, state: State) -> Contribution:
             nobody = jnp.int32(0)
             return contribution(self.one_client(method, method.broadcast(server), data, nobody, nobody, state)[0])
 
-        sent = jax.eval_shape(one, server, state)
+        sent = jax.eval_shape(of_client, server, state)
         values = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), sent.values)
         none = jnp.zeros((), sent.weight.dtype)
         if self.singles is not None:
@@ -147,11 +147,11 @@ class Round:
         if method.absorb is None:
             return states
 
-        def one(state: State) -> State:
+        def of_client(state: State) -> State:
             nobody = jnp.int32(0)
             return self.one_client(method, broadcast, data, nobody, nobody, state)[1]
 
-        new = jax.eval_shape(one, jax.tree.map(lambda leaf: leaf[0], states))
+        new = jax.eval_shape(of_client, jax.tree.map(lambda leaf: leaf[0], states))
         if not isinstance(new, Pending):
             return states
         count = trees.length(states)
@@ -198,8 +198,8 @@ class Round:
         """The same where the server sees single uploads; last the norms of past rounds, with this one's."""
         assert self.singles is not None
         whole, steps, _ = self._everywhere(sums._replace(values=None))
-        one, past = self.singles.total(sums.values, whole.population, past)
-        return trees.where(one.count > 0, method.update(server, one), server), one.count, steps, past
+        pooled, past = self.singles.total(sums.values, whole.population, past)
+        return trees.where(pooled.count > 0, method.update(server, pooled), server), pooled.count, steps, past
 
     def absorb(
         self,
@@ -253,10 +253,10 @@ class Round:
     def prepare(self, method: Algorithm, clients: jax.Array, states: State, data: Data) -> State:
         """What these clients do alone before the first round."""
 
-        def one(client: jax.Array, given: tuple[State, Examples | None]) -> State:
+        def of_client(client: jax.Array, given: tuple[State, Examples | None]) -> State:
             return self.prepared(method, data, client, *given)
 
-        return over_clients(one, clients, self.chunk, (states, data.blocks))
+        return over_clients(of_client, clients, self.chunk, (states, data.blocks))
 
     def prepared(
         self, method: Algorithm, data: Data, client: jax.Array, state: State, block: Examples | None = None

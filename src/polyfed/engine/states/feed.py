@@ -93,8 +93,8 @@ def data_on(problem: Problem, layout: Layout, seed: int, in_blocks: bool) -> tup
     """What programs read: everybody's rows on the devices; of a population those of one client, of the same shapes."""
     if not isinstance(problem.federation, Population):
         return resident(problem, layout, seed, in_blocks)
-    found = single_client(problem, 0, seed)
-    return jax.tree.map(lambda leaf: layout.placed(np.asarray(leaf), SAME), found)
+    client = single_client(problem, 0, seed)
+    return jax.tree.map(lambda leaf: layout.placed(np.asarray(leaf), SAME), client)
 
 
 def data_of(

@@ -67,8 +67,8 @@ class Streamed:
 
     A process has the rows of its own clients, and runs its own of a cohort's (devices, slots).
 
-    The order of all sums is that of `Resident`, so that both end in the same numbers but for rounding. Who was never in
-    a cohort has no row: what it does alone before round 1 is done when it is first needed.
+    The order of all sums is that of `Resident`, so that both end in the same numbers but for rounding. A client that
+    was never in a cohort has no row: what it does alone before round 1 is done when it is first needed.
     """
 
     def __init__(

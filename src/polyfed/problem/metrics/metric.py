@@ -48,7 +48,7 @@ class Metric:
             object.__setattr__(self, "label", self.name.replace("_", " "))
 
     def __call__(self, scores: np.ndarray, labels: np.ndarray) -> float:
-        """Of no rows, and of scores that are not finite, there is none: NaN."""
+        """NaN where there are no rows, or where scores are not finite."""
         scores, labels = np.asarray(scores, np.float64), np.asarray(labels)
         if len(scores) != len(labels):
             raise PolyfedError(f"metric '{self.name}': found {len(scores)} rows of scores and {len(labels)} of labels")
