@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +12,7 @@ from jax import lax
 from polyfed.algorithms.contract import Algorithm, Server, State, global_model
 from polyfed.core import randomness
 from polyfed.core.randomness import Purpose
-from polyfed.core.trees import Scalar, Tree, descend
+from polyfed.core.trees import Tree, descend
 from polyfed.engine.round.chunks import Chunk, over_clients
 from polyfed.engine.round.records import Data, Shard
 from polyfed.engine.round.round import Round
@@ -103,19 +103,11 @@ class Measure:
         return replace(self.round, longest=longest, shortest=0), rows
 
     def models(
-        self,
-        round: Round,
-        method: Algorithm,
-        server: Server,
-        state: State,
-        client: jax.Array,
-        data: Data,
-        rate: jax.Array | None,
+        self, round: Round, method: Algorithm, server: Server, state: State, client: jax.Array, data: Data, rate: Any
     ) -> dict[str, Tree]:
         """The models of a client that are measured, by name; `round` and `data` are those of `adapting`."""
         shared = global_model(server)
         if self.finetune is not None:
-            assert rate is not None
             return {"finetuned": tuned(round, self.finetune, shared, client, data, rate)}
         if deploys_shared(method, server, state):
             return {"global": shared}
@@ -190,7 +182,7 @@ class Measure:
         return values if problem.class_weight is None else [*values, problem.row_loss(outputs, targets)]
 
 
-def tuned(round: Round, tune: FineTune, params: Tree, client: jax.Array, data: Data, rate: Scalar) -> Tree:
+def tuned(round: Round, tune: FineTune, params: Tree, client: jax.Array, data: Data, rate: Any) -> Tree:
     """The model after a client's fine-tuning on its training rows."""
     f = round.exact.objective(data, client, 0)
     key = randomness.client_key(randomness.purpose_key(data.seed, Purpose.FINETUNE), data.client_ids[client])

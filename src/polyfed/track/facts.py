@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
 from polyfed.core.errors import PolyfedError
-from polyfed.engine.history import HistoryRow
 from polyfed.engine.simulation import Simulation
 
 
@@ -39,7 +39,7 @@ def settings_of(simulation: Simulation) -> dict[str, str | int | float | bool]:
     }
 
 
-def figures_of(row: HistoryRow) -> dict[str, float]:
+def figures_of(row: Mapping[str, Any]) -> dict[str, float]:
     """The numbers of a row of the history, but for the round; what is not finite is left out."""
     figures = {name: float(value) for name, value in row.items() if isinstance(value, int | float) and name != "round"}
     return {name: value for name, value in figures.items() if math.isfinite(value)}

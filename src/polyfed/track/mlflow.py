@@ -6,7 +6,6 @@ import time
 from typing import Any
 
 from polyfed.engine.callbacks import Callback
-from polyfed.engine.history import HistoryRow
 from polyfed.engine.result import Result
 from polyfed.engine.simulation import Simulation
 from polyfed.track.facts import figures_of, package, settings_of
@@ -33,7 +32,7 @@ class MLflow(Callback):
         for name, value in settings_of(simulation).items():
             self._client.log_param(self._run, name, value)
 
-    def on_evaluate(self, simulation: Simulation, row: HistoryRow) -> None:
+    def on_evaluate(self, simulation: Simulation, row: dict[str, Any]) -> None:
         entities, now = package("mlflow.entities", "MLflow"), int(1000 * time.time())
         metrics = [entities.Metric(name, value, now, row["round"]) for name, value in figures_of(row).items()]
         self._client.log_batch(self._run, metrics=metrics)

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from polyfed.engine.callbacks import Callback
-from polyfed.engine.history import HistoryRow
 from polyfed.engine.result import Result
 from polyfed.engine.simulation import Simulation
 from polyfed.track.facts import figures_of, package, settings_of
@@ -26,7 +25,7 @@ class TensorBoard(Callback):
         text = json.dumps(settings_of(simulation), indent=1)
         self._writer.add_text("settings", f"```\n{text}\n```", simulation.round)
 
-    def on_evaluate(self, simulation: Simulation, row: HistoryRow) -> None:
+    def on_evaluate(self, simulation: Simulation, row: dict[str, Any]) -> None:
         for name, value in figures_of(row).items():
             self._writer.add_scalar(name, value, row["round"])
         self._writer.flush()

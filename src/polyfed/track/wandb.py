@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from polyfed.engine.callbacks import Callback
-from polyfed.engine.history import HistoryRow
 from polyfed.engine.result import Result
 from polyfed.engine.simulation import Simulation
 from polyfed.track.facts import figures_of, package, settings_of
@@ -36,7 +35,7 @@ class WandB(Callback):
             reinit="create_new",
         )
 
-    def on_evaluate(self, simulation: Simulation, row: HistoryRow) -> None:
+    def on_evaluate(self, simulation: Simulation, row: dict[str, Any]) -> None:
         self._run.log(figures_of(row), step=row["round"])
 
     def on_end(self, result: Result) -> None:

@@ -136,7 +136,7 @@ class Cells:
         return np.array([*map(rule, self.words), math.nan])[self.codes]
 
 
-def _spelt(value: object) -> str:
+def _spelt(value: Any) -> str:
     """A value as a word: whole numbers as 7, whether or not missing ones elsewhere made them 7.0."""
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
