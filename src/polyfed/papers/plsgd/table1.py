@@ -238,11 +238,16 @@ def _best(
 
 def _at_the_ends(rows: list[Row]) -> str:
     """Which stepsizes lie at an end of the grid: a better one may lie beyond it."""
-    at_end = [row for row in rows if row.get("end")]
-    if not at_end:
+    found: dict[tuple[str, str], dict[str, list[str]]] = {}
+    for row in (row for row in rows if row.get("end")):
+        found.setdefault((row["federation"], row["end"]), {}).setdefault(row["method"], []).append(str(row["R"]))
+    if not found:
         return "No chosen stepsize is the largest or the smallest of the grid."
-    told = [f"{row['method']} on {row['federation']} with R = {row['R']} (the {row['end']})" for row in at_end]
-    return f"Stepsizes at an end of the grid: {'; '.join(told)}."
+    told = []
+    for (federation, end), methods in found.items():
+        which = "; ".join(f"{name} at R = {', '.join(rounds)}" for name, rounds in methods.items())
+        told.append(f"{federation}: the chosen stepsize is the {end} of the grid for {which}.")
+    return " ".join(told) + " The grid ends a tenth before the stepsize at which descent diverges, 2 / L."
 
 
 def _as_table(rows: list[Row]) -> str:
