@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import inf
+from numbers import Real
 from typing import Literal, NamedTuple
 
 import jax
@@ -10,7 +12,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from polyfed.algorithms.contract import Algorithm, Server, State, global_model
-from polyfed.core import randomness
+from polyfed.core import checks, randomness
+from polyfed.core.errors import PolyfedError
 from polyfed.core.randomness import Purpose
 from polyfed.core.trees import Scalar, Tree, descend
 from polyfed.engine.round.chunks import Chunk, over_clients
@@ -38,6 +41,12 @@ class FineTune:
     steps: int = 10
     lr: float = 0.05
     batch: int | Literal["full"] = 20
+
+    def __post_init__(self) -> None:
+        checks.whole("FineTune: steps", self.steps)
+        if isinstance(self.lr, bool) or not isinstance(self.lr, Real) or not 0 <= float(self.lr) < inf:
+            raise PolyfedError(f"FineTune: lr must be a number, at least 0, found {self.lr!r}")
+        checks.rows("FineTune: batch", self.batch)
 
 
 class Metrics(NamedTuple):

@@ -62,6 +62,4 @@ def local_steps(owner: LocalSteps) -> None:
 
 def batches(owner: Steps, name: str = "batch") -> None:
     """The field `name` must be a number of rows, or "full"."""
-    value = getattr(owner, name)
-    if value != "full" and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-        raise PolyfedError(f"{owner.name}: {name} must be a whole number, at least 1, or 'full', found {value!r}")
+    checks.rows(f"{owner.name}: {name}", getattr(owner, name))
