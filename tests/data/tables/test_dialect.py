@@ -105,3 +105,17 @@ def test_a_decimal_comma_is_read_beside_words_for_missing_cells(tmp_path):
 ROWS_WITH_WORDS = [
     ("a", "1,5", "1,5", "yes"), ("b", "k.A.", "2,5", "no"), ("a", "2,25", "1,5", "no"), ("b", "3,75", "2,5", "yes"),
 ] * 6  # fmt: skip
+
+
+def test_wide_lines_and_long_cells_are_no_obstacle(tmp_path):
+    """csv takes cells of 131,072 letters; a wide line is one cell under any separator but its own."""
+    wide, long = tmp_path / "wide.csv", tmp_path / "long.csv"
+    names = [f"measurement_{place:05}" for place in range(8500)]
+    cells = ";".join(["1,5"] * 8500)
+    wide.write_text("\n".join([";".join(["site", *names, "y"]), *(f"{site};{cells};0" for site in "abab")]) + "\n")
+    assert find_dialect(wide) == Dialect(";", "utf-8", ",")
+    long.write_text("site;x;note;y\n" + "".join(f"{site};0,{i};short;{i % 2}\n" for i, site in enumerate("abababab")))
+    with long.open("a") as file:
+        file.write(f"a;0,5;{'x' * 150_000};1\n")
+    assert find_dialect(long) == Dialect(";", "utf-8", ",")
+    assert len(Federation.from_csv(long, client="site", target="y")) == 2

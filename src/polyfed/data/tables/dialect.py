@@ -7,7 +7,8 @@ import csv
 import gzip
 import lzma
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -75,11 +76,17 @@ def _encoding(path: Path, start: bytes) -> str:
     return "utf-8"
 
 
+def _rows(lines: list[str], separator: str) -> Iterator[list[str]]:
+    """The lines' cells, up to a cell that is longer than csv takes: a whole wide line under another separator."""
+    with suppress(csv.Error):
+        yield from csv.reader(lines, delimiter=separator)
+
+
 def _separator(lines: list[str]) -> str:
     """The one that cuts all lines into the same number of cells, the most; else the comma."""
     best, most = ",", 1
     for separator in SEPARATORS:
-        sizes = {len(cells) for cells in csv.reader(lines, delimiter=separator)}
+        sizes = {len(cells) for cells in _rows(lines, separator)}
         if len(sizes) == 1 and (size := sizes.pop()) > most:
             best, most = separator, size
     return best
@@ -87,12 +94,12 @@ def _separator(lines: list[str]) -> str:
 
 def _decimal(lines: list[str], separator: str) -> str:
     """The comma where cells like 1,5 are more than cells like 1.5."""
-    cells = [cell.strip() for row in csv.reader(lines[1:], delimiter=separator) for cell in row]
+    cells = [cell.strip() for row in _rows(lines[1:], separator) for cell in row]
     commas, points = (sum(bool(re.fullmatch(rf"[-+]?\d+{sign}\d+", cell)) for cell in cells) for sign in (",", r"\."))
     return "," if commas > points else "."
 
 
 def _codes(lines: list[str], separator: str) -> tuple[str, ...]:
-    rows = list(csv.reader(lines, delimiter=separator))
+    rows = list(_rows(lines, separator))
     found = {i for row in rows[1:] for i, cell in enumerate(row) if re.fullmatch(r"0\d{2,}", cell.strip())}
     return tuple(name for i, name in enumerate(rows[0]) if i in found) if rows else ()
