@@ -14,6 +14,7 @@ from polyfed.core.errors import PolyfedError, suggestion
 from polyfed.data.labels import Targets, encode
 from polyfed.data.option_checks import fractions, integer, text
 from polyfed.data.split import PARTS, Pair, Split, split_rows
+from polyfed.data.tables.cells import is_missing, is_number
 from polyfed.data.tables.overrides import Override
 from polyfed.data.tables.preparation import Preparation
 from polyfed.data.tables.sums import SiteSums, site_sums
@@ -71,12 +72,15 @@ class TableRows:
             raise PolyfedError(f"{origin}the table has no rows")
         table: Any = df
         note = None
+        if raw:
+            table = table.assign(**{target: _plain_target(table[target])})
         unlabelled = np.flatnonzero(np.asarray(table[target].isna()))
         if raw and len(unlabelled):
             kept = np.flatnonzero(np.asarray(table[target].notna()))
             if not len(kept):
                 raise PolyfedError(f"{origin}target column {target!r} is missing in every row")
             table, row_of = table.iloc[kept], row_name
+            table = table.assign(**{target: table[target].infer_objects()})  # yes, no and gaps are objects
             row_name = lambda row: row_of(int(kept[row]))  # noqa: E731
             count = "1 row" if len(unlabelled) == 1 else f"{len(unlabelled):,} rows"
             note = f"{count} without a value of {target!r} left out"
@@ -197,7 +201,7 @@ def _clients(column: Series, origin: str, row_name: RowName) -> tuple[tuple[str,
         raise PolyfedError(f"{origin}column {column.name!r} has no client name in {row_name(row)}")
     if column.dtype.kind == "f" and (column == np.floor(column)).all():
         column = column.astype(np.int64)  # whole numbers that a missing value elsewhere turned into 1.0, 2.0
-    owner, names = pd.factorize(column.astype("str"))
+    owner, names = pd.factorize(column.astype("str").str.strip())
     for row in np.flatnonzero(np.asarray(names)[owner] == "")[:1]:
         raise PolyfedError(f"{origin}column {column.name!r} has an empty client name in {row_name(row)}")
     return tuple(map(str, names)), owner
@@ -215,6 +219,23 @@ def _feature(column: Series, name: str, origin: str, where: RowName) -> np.ndarr
         wrong = "missing or NaN" if np.isnan(values[row]) else str(values[row])
         raise PolyfedError(f"{origin}column {name!r} is {wrong} at {where(row)}, expected a finite number")
     return values
+
+
+def _plain_target(column: Series) -> Any:
+    """Words without blanks around them, those that mean a missing cell as missing, and numbers as numbers."""
+    import pandas as pd
+
+    words: Any = column
+    if not (pd.api.types.is_string_dtype(words) or pd.api.types.is_object_dtype(words)):
+        return column
+    if not words.map(lambda value: isinstance(value, str), na_action="ignore").dropna().all():
+        return column
+    words = words.str.strip()
+    words = words.mask(words.map(is_missing, na_action="ignore").eq(True))
+    known = words.dropna()
+    if len(known) and known.map(is_number).all():
+        return pd.to_numeric(words)
+    return words
 
 
 def _target(column: Series, name: str, origin: str, where: RowName) -> np.ndarray:

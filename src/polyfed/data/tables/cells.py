@@ -69,7 +69,7 @@ class Cells:
         codes, values = pd.factorize(self._column)
         spelt = [_spelt(value) for value in values.tolist()]
         words, merged = np.unique(np.array([*spelt, ""], dtype=object), return_inverse=True)
-        gone = np.array([_is_missing(word) or word in self._missing for word in words])
+        gone = np.array([is_missing(word) or word in self._missing for word in words])
         kept = np.cumsum(~gone) - 1
         place = np.where(gone, -1, kept)[merged]  # the last is that of the empty word, for codes of -1
         return place[codes], words[~gone]
@@ -143,7 +143,8 @@ def _spelt(value: Any) -> str:
     return str(value).strip()
 
 
-def _is_missing(word: str) -> bool:
+def is_missing(word: str) -> bool:
+    """Whether a word means that the cell is missing."""
     return word in MISSING or word.lower() in MISSING_IN_ANY_CASE
 
 
