@@ -14,7 +14,7 @@ from polyfed.core.errors import PolyfedError, suggestion
 from polyfed.data.labels import Targets, encode
 from polyfed.data.option_checks import fractions, integer, text
 from polyfed.data.split import PARTS, Pair, Split, split_rows
-from polyfed.data.tables.cells import is_missing, is_number
+from polyfed.data.tables.cells import is_missing, is_number, spelt
 from polyfed.data.tables.overrides import Override
 from polyfed.data.tables.preparation import Preparation
 from polyfed.data.tables.sums import SiteSums, site_sums
@@ -56,13 +56,17 @@ class TableRows:
         validation: float = 0.1,
         test: float = 0.2,
         features: Sequence[str] | None = None,
+        only: Sequence[str] | None = None,
         seed: int = 0,
         classes: int | None = None,
         raw: bool = True,
         origin: str = "",
         row_name: RowName = lambda row: f"row {row} (counted from 0)",
     ) -> Self:
-        """`raw`: rows without a target are left out, and that is noted; else they are an error."""
+        """`raw`: rows without a target are left out, and that is noted; else they are an error.
+
+        `only`: the clients whose rows are taken; all by default.
+        """
         validation, test = fractions(validation, test)
         integer("seed", seed)
         if not hasattr(df, "columns"):
@@ -72,16 +76,20 @@ class TableRows:
             raise PolyfedError(f"{origin}the table has no rows")
         table: Any = df
         note = None
+        if only is not None:
+            kept = _rows_of(only, table[client], origin)
+            table, row_of_all = table.iloc[kept], row_name
+            row_name = lambda row: row_of_all(int(kept[row]))  # noqa: E731
         if raw:
             table = table.assign(**{target: _plain_target(table[target])})
         unlabelled = np.flatnonzero(np.asarray(table[target].isna()))
         if raw and len(unlabelled):
-            kept = np.flatnonzero(np.asarray(table[target].notna()))
-            if not len(kept):
+            labelled = np.flatnonzero(np.asarray(table[target].notna()))
+            if not len(labelled):
                 raise PolyfedError(f"{origin}target column {target!r} is missing in every row")
-            table, row_of = table.iloc[kept], row_name
+            table, row_of = table.iloc[labelled], row_name
             table = table.assign(**{target: table[target].infer_objects()})  # yes, no and gaps are objects
-            row_name = lambda row: row_of(int(kept[row]))  # noqa: E731
+            row_name = lambda row: row_of(int(labelled[row]))  # noqa: E731
             count = "1 row" if len(unlabelled) == 1 else f"{len(unlabelled):,} rows"
             note = f"{count} without a value of {target!r} left out"
         names, owner = _clients(table[client], origin, row_name)
@@ -205,6 +213,18 @@ def _clients(column: Series, origin: str, row_name: RowName) -> tuple[tuple[str,
     for row in np.flatnonzero(np.asarray(names)[owner] == "")[:1]:
         raise PolyfedError(f"{origin}column {column.name!r} has an empty client name in {row_name(row)}")
     return tuple(map(str, names)), owner
+
+
+def _rows_of(only: Sequence[str], column: Series, origin: str) -> np.ndarray:
+    """The rows of these clients."""
+    if isinstance(only, str) or not all(isinstance(name, str) for name in only) or not only:
+        raise PolyfedError(f"only must be a list of clients' names, found {only!r}")
+    owners: Any = column.map(spelt, na_action="ignore")
+    names = owners.dropna().unique().tolist()
+    for name in only:
+        if name not in names:
+            raise PolyfedError(f"{origin}only: there is no client {name!r}{suggestion(name, names)}")
+    return np.flatnonzero(np.asarray(owners.isin(list(only))))
 
 
 def _feature(column: Series, name: str, origin: str, where: RowName) -> np.ndarray:

@@ -46,6 +46,7 @@ def from_dataframe(
     prepare: bool | None = False,
     columns: Mapping[str, object] | None = None,
     min_count: int = MIN_COUNT,
+    only: Sequence[str] | None = None,
     preparation: Preparation | None = None,
     origin: str = "",
     source: dict[str, object] | None = None,
@@ -68,6 +69,7 @@ def from_dataframe(
         validation=validation,
         test=test,
         features=features,
+        only=only,
         seed=seed,
         classes=classes,
         raw=prepare is not False or preparation is not None,
@@ -94,12 +96,14 @@ class CsvOptions(TypedDict, total=False):
 
 
 class TableOptions(ReadOptions):
-    """What a reader of a table can be told: also which columns are features (None: all others), and what they hold."""
+    """What a reader of a table can be told: also which columns are features (None: all others), what they hold,
+    and whose rows to take."""
 
     features: Sequence[str] | None
     prepare: bool | None
     columns: Mapping[str, object] | None
     min_count: int
+    only: Sequence[str] | None
 
 
 def from_table_file(
