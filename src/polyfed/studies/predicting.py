@@ -103,7 +103,7 @@ def _scored(models: SavedModels, frame: Any, client: str | None, shared: bool) -
         raise PolyfedError(
             f"column {column!r} has no client name in row {int(owners.isna().argmax())} (counted from 0)"
         )
-    return models.predict_each(map(str, owners.tolist()), frame)
+    return models.predict_each((str(owner).strip() for owner in owners.tolist()), frame)
 
 
 def _categories(preparation: Preparation) -> Sequence[str]:
