@@ -35,13 +35,13 @@ def test_every_method_gets_the_same_budget_and_is_chosen_by_validation_rows(monk
 
 def test_choices_of_federations_of_other_sizes_are_told_apart_and_ends_of_ranges_are_called_so(monkeypatch) -> None:
     crowd = replace(TASK, data=options(**{**dict(TASK.data), "clients": 9}))
-    rates = {TASK: 0.01, crowd: 0.05}
+    rates = {TASK: 0.001, crowd: 0.05}
     monkeypatch.setattr(tuned_runs, "choose", lambda task, *_: options(lr=rates[task]))
     monkeypatch.setattr(tuned_runs, "trace", lambda runs: [None] * len(runs))
     label = "FedAvg, uniform"
     _, settings = tuned_runs.collect([TASK, crowd], {label: GLOBAL[label]}, silent, seeds=1)
     first = dict(TASK.data)["clients"]
-    assert settings[f"{label}, E = {TASK.epochs}, {first} devices"] == "lr 0.01 (the smallest)"
+    assert settings[f"{label}, E = {TASK.epochs}, {first} devices"] == "lr 0.001 (the smallest)"
     assert settings[f"{label}, E = {TASK.epochs}, 9 devices"] == "lr 0.05"
     _, settings = tuned_runs.collect([TASK], {label: GLOBAL[label]}, silent, seeds=1)
     assert f"{label}, E = {TASK.epochs}" in settings
