@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from polyfed.algorithms.contract import Algorithm, get_algorithm
+from polyfed.algorithms.contract import Algorithm, get_algorithm, kinds
+from polyfed.core.schedules import Decay
 from polyfed.papers.shared.held_out import Options
 
 COHORT = 10
@@ -78,6 +79,10 @@ class FedbcTask:
     cohort: int = COHORT
     rates: tuple[float, ...] | None = None
     """the stepsizes to choose from, where they are not the contender's"""
+    momentum: float | None = None
+    """of the local steps, in the methods that have it"""
+    decay: float | None = None
+    """what stepsizes are multiplied by after every round"""
 
     @property
     def clients(self) -> int | None:
@@ -92,4 +97,9 @@ def contender_of(label: str, judged: str) -> Contender:
 
 def algorithm_of(task: FedbcTask, contender: Contender, chosen: Options) -> Algorithm:
     given = {**contender.fixed, **dict(chosen), "local_epochs": task.epochs, "batch": task.batch}
-    return get_algorithm(contender.algorithm)(**given)
+    cls = get_algorithm(contender.algorithm)
+    if task.momentum is not None and "momentum" in kinds(cls):
+        given["momentum"] = task.momentum
+    if task.decay is not None:
+        given["lr"] = Decay(given["lr"], task.decay)
+    return cls(**given)

@@ -22,7 +22,7 @@ EXPONENT, EPOCHS, ROUNDS, EVERY, BUDGET = 1.2, 5, 20, 10, 4
 
 
 def task_of(C: int, quick: bool) -> FedbcTask:
-    task = replace(images("mnist", C, EXPONENT, EPOCHS, quick), every=1)
+    task = replace(images("mnist", C, EXPONENT, EPOCHS, quick), every=1, momentum=None)
     if quick:
         return replace(task, rounds=4)
     return replace(task, rounds=ROUNDS, data=options(**dict(task.data) | {"every": EVERY}))
