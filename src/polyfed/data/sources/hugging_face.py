@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from polyfed.core.errors import PolyfedError, suggestion
+from polyfed.core.extras import extra_package
 from polyfed.data.federation import Federation
 from polyfed.data.formats.failures import reason
 from polyfed.data.option_checks import PathLike, existing_path, text
@@ -53,13 +53,7 @@ def huggingface(
 
 
 def _read(function: str, *arguments: str) -> Any:
-    try:
-        datasets = importlib.import_module("datasets")
-    except ImportError:
-        raise PolyfedError(
-            "data source 'huggingface' needs the package datasets, which is not installed: pip install "
-            "'polyfed[huggingface]'"
-        ) from None
+    datasets = extra_package("datasets", "huggingface", "data source 'huggingface'")
     try:
         return getattr(datasets, function)(*arguments)
     except Exception as error:
