@@ -48,9 +48,9 @@ faketime: ## install libfaketime, for clocks that jump, where the system's packa
 	@ls /usr/lib/*/faketime/libfaketimeMT.so.1 >/dev/null 2>&1 || ! command -v apt-get >/dev/null || \
 	  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq libfaketime >/dev/null; }
 
-test-trackers: $(READY) ## install MLflow and Weights & Biases, which other tests do without, and run the tests of trackers
-	PIP_CONSTRAINT=$(abspath constraints.txt) $(BIN)/python -m pip install --quiet --editable '.[mlflow,wandb]'
-	$(BIN)/python -m pytest tests/track
+test-trackers: $(READY) ## install MLflow, Weights & Biases and flwr-datasets, which other tests do without, and run the tests that need them
+	PIP_CONSTRAINT=$(abspath constraints.txt) $(BIN)/python -m pip install --quiet --editable '.[huggingface,mlflow,wandb]'
+	$(BIN)/python -m pytest tests/track tests/data/formats/test_hugging_face.py
 
 test-floor: $(READY) ## every command with the lowest and the newest allowed dependencies; ARGS="--python 3.11 --bounds lowest"
 	$(BIN)/python -m tests.package.floor $(ARGS)
