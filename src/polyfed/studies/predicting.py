@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from polyfed.core.errors import PolyfedError
+from polyfed.core.extras import extra_package
 from polyfed.core.files import safe_cell
 from polyfed.data.formats.tables import read_with_dialect
 from polyfed.data.tables.columns import Category
@@ -39,6 +40,7 @@ class Scored:
         """A Parquet file where the name says so, else CSV; whole or not at all."""
         part = path.with_name(f".{path.name}.part")
         if path.suffix == ".parquet":
+            extra_package("pyarrow", "parquet", f"{path}: a Parquet file")
             self.table.to_parquet(part, index=False)
         else:
             part.write_text(self.as_csv(), encoding=self.dialect.encoding)

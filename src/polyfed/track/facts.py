@@ -3,20 +3,9 @@
 from __future__ import annotations
 
 import math
-from importlib import import_module
-from typing import Any
 
-from polyfed.core.errors import PolyfedError
 from polyfed.engine.history import HistoryRow
 from polyfed.engine.simulation import Simulation
-
-
-def package(name: str, title: str) -> Any:
-    """A tracker's package, or a sentence that says how to get it."""
-    try:
-        return import_module(name)
-    except ImportError:
-        raise PolyfedError(f"{title} is not installed; pip install 'polyfed[{title.lower()}]'") from None
 
 
 def settings_of(simulation: Simulation) -> dict[str, str | int | float | bool]:

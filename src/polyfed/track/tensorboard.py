@@ -6,11 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+from polyfed.core.extras import extra_package
 from polyfed.engine.callbacks import Callback
 from polyfed.engine.history import HistoryRow
 from polyfed.engine.result import Result
 from polyfed.engine.simulation import Simulation
-from polyfed.track.facts import figures_of, package, settings_of
+from polyfed.track.facts import figures_of, settings_of
 
 
 class TensorBoard(Callback):
@@ -18,7 +19,7 @@ class TensorBoard(Callback):
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
-        self._made = package("tensorboardX", "TensorBoard").SummaryWriter
+        self._made = extra_package("tensorboardX", "tensorboard", "track.tensorboard").SummaryWriter
         self._writer: Any = None
 
     def on_start(self, simulation: Simulation) -> None:

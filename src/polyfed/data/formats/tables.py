@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
 from polyfed.core.errors import PolyfedError
+from polyfed.core.extras import extra_package
 from polyfed.data.formats.failures import reason
 from polyfed.data.formats.table_rows import RowName, TableRows, named
 from polyfed.data.option_checks import PathLike, existing_path, flag, integer, text
@@ -148,6 +149,7 @@ def read_with_dialect(
         dialect = find_dialect(path, **(given or {}))
     else:
         dialect = None
+        extra_package("pyarrow", "parquet", f"{path}: a Parquet file")
     try:
         if dialect is None:
             return pd.read_parquet(path), None
