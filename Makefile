@@ -8,7 +8,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-rest test-all test-deploy test-chaos test-trackers lint format scale docs bench torch fedjax pfl flower browser faketime clean
+.PHONY: help setup demo test test-rest test-all test-deploy test-chaos test-trackers test-floor dist lint format scale docs site bench torch fedjax pfl flower browser faketime clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/make \1\t\2/'
@@ -48,9 +48,22 @@ faketime: ## install libfaketime, for clocks that jump, where the system's packa
 	@ls /usr/lib/*/faketime/libfaketimeMT.so.1 >/dev/null 2>&1 || ! command -v apt-get >/dev/null || \
 	  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq libfaketime >/dev/null; }
 
-test-trackers: $(READY) ## install MLflow and Weights & Biases, which other tests do without, and run the tests of trackers
-	PIP_CONSTRAINT=$(abspath constraints.txt) $(BIN)/python -m pip install --quiet --editable '.[mlflow,wandb]'
-	$(BIN)/python -m pytest tests/track
+test-trackers: $(READY) ## install MLflow, Weights & Biases and flwr-datasets, which other tests do without, and run the tests that need them
+	PIP_CONSTRAINT=$(abspath constraints.txt) $(BIN)/python -m pip install --quiet --editable '.[huggingface,mlflow,wandb]'
+	$(BIN)/python -m pytest tests/track tests/data/formats/test_hugging_face.py
+
+test-floor: $(READY) ## every command with the lowest and the newest allowed dependencies; ARGS="--python 3.11 --bounds lowest"
+	$(BIN)/python -m tests.package.floor $(ARGS)
+
+DIST := .venv-dist/bin
+dist: $(READY) ## build the wheel and the sdist, check both, and run the demo from the wheel in a fresh environment
+	test -x $(DIST)/twine || { $(PYTHON) -m venv .venv-dist && $(DIST)/python -m pip install --quiet build twine; }
+	rm -rf dist build/fresh
+	$(DIST)/python -m build --outdir dist .
+	$(DIST)/twine check --strict dist/*
+	$(PYTHON) -m venv build/fresh
+	build/fresh/bin/python -m pip install --quiet dist/*.whl
+	$(BIN)/python -m tests.package.check_dist dist build/fresh/bin/python
 
 lint: $(READY) ## ruff, pyright, and the layers of the packages
 	$(BIN)/ruff check .
@@ -68,6 +81,25 @@ scale: $(READY) ## measure a million clients and what grows with what, and renew
 
 docs: $(READY) ## renew the generated tables of the docs, check their links, run their examples
 	$(BIN)/python docs/build.py
+
+DOCS_READY := .venv-docs/.ready
+SOURCES := $(shell find src -name '*.py')
+BOOKS := $(patsubst docs/%,build/%,$(wildcard docs/notebooks/*.ipynb))
+
+$(DOCS_READY): pyproject.toml constraints.txt
+	test -x .venv-docs/bin/python || $(PYTHON) -m venv .venv-docs
+	PIP_CONSTRAINT=$(abspath constraints.txt) .venv-docs/bin/python -m pip install --quiet --editable '.[docs]'
+	@touch $@
+
+build/report/report.html: $(DOCS_READY) $(SOURCES)
+	.venv-docs/bin/polyfed demo --quiet --out build/report
+
+build/notebooks/%.ipynb: docs/notebooks/%.ipynb docs/site/execute.py $(DOCS_READY) $(SOURCES)
+	.venv-docs/bin/python docs/site/execute.py $< $@
+
+site: $(READY) build/report/report.html $(BOOKS) ## build the docs as a site, build/site, with the outputs of its notebooks, and look at it in Chromium
+	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict
+	$(BIN)/python -m tests.package.look_at_site build/site
 
 bench: $(READY) torch fedjax pfl flower ## every framework on the same work, in turns; writes docs/benchmarks.md and its chart
 	$(BIN)/python benchmarks/run.py $(ARGS)
@@ -96,4 +128,4 @@ browser: ## install headless Chromium where the system's package manager is apt
 	  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium >/dev/null; }
 
 clean: ## remove what the build made
-	rm -rf $(VENV) .venv-torch .venv-fedjax .venv-pfl .venv-flower build dist .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-torch .venv-fedjax .venv-pfl .venv-flower .venv-docs .venv-dist build dist .pytest_cache .ruff_cache .hypothesis

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from polyfed.studies.tuning.outcome import Tuning
     from polyfed.studies.tuning.search import tune
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "Advice",

@@ -44,6 +44,26 @@ def test_fedprox_pulls_towards_the_global_model(problem, batch, rows) -> None:
     np.testing.assert_allclose(matrix(result.global_params), expected, atol=1e-12)
 
 
+@pytest.mark.parametrize("mu", [0.0, 0.7])
+def test_momentum_begins_anew_in_every_round(problem, mu) -> None:
+    method = A.FedProx(**WORK, batch=4, mu=mu, momentum=0.5) if mu else A.FedAvg(**WORK, batch=4, momentum=0.5)
+    expected = baselines.fedavg(problem, ROUNDS, 0.3, STEPS, 4, "size", mu, 0.5, start=START, seed=SEED)
+    np.testing.assert_allclose(matrix(run(problem, method).global_params), expected, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("method", "message"),
+    [
+        (A.FedAvg(momentum=1.0), "fedavg: momentum must be below 1, found 1.0"),
+        (A.QFedAvg(momentum=-0.1), "qfedavg: momentum must be at least 0 and at most 1, found -0.1"),
+        (A.FedBC(momentum=0.5, optimizer="adam"), "fedbc: momentum goes with optimizer = 'sgd' alone, found 'adam'"),
+    ],
+)
+def test_momentum_is_a_share(method, message) -> None:
+    with pytest.raises(pf.PolyfedError, match=message):
+        method.check()
+
+
 def test_fedprox_without_its_term_is_fedavg(problem) -> None:
     prox = run(problem, A.FedProx(**WORK, batch=4, mu=0.0), participation=3)
     average = run(problem, A.FedAvg(**WORK, batch=4), participation=3)

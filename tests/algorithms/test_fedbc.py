@@ -78,8 +78,9 @@ def test_fedbc_is_algorithms_1_and_2(problem, start, grow, batch, participation)
     assert found.facts.wire_down == per_model
 
 
-def test_any_optax_optimiser_takes_the_local_steps_and_begins_anew_in_each_round(problem) -> None:
-    method = A.FedBC(**WORK, tolerance=TOLERANCE, dual_lr=0.2, optimizer=optax.sgd(0.3, momentum=0.5))
+@pytest.mark.parametrize("given", [{"optimizer": optax.sgd(0.3, momentum=0.5)}, {"momentum": 0.5}])
+def test_any_optax_optimiser_takes_the_local_steps_and_begins_anew_in_each_round(problem, given) -> None:
+    method = A.FedBC(**WORK, tolerance=TOLERANCE, dual_lr=0.2, **given)
     everybody = cohort(1.0, problem)
     expected = fedbc(
         problem,

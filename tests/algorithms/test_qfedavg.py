@@ -29,10 +29,11 @@ def test_qfedavg_is_lis_algorithm(problem, q, batch, rows) -> None:
     np.testing.assert_allclose(matrix(found), expected, atol=1e-10)
 
 
-@pytest.mark.parametrize("smoothness", [None, 7.0])
-def test_qfedavg_with_q_0_is_fedavg_with_uniform_weights(problem, smoothness) -> None:
-    fair = run(problem, A.QFedAvg(**WORK, batch=4, q=0.0, smoothness=smoothness), participation=3)
-    average = run(problem, A.FedAvg(**WORK, batch=4, weighting="uniform"), participation=3)
+@pytest.mark.parametrize(("smoothness", "momentum"), [(None, None), (7.0, None), (None, 0.5)])
+def test_qfedavg_with_q_0_is_fedavg_with_uniform_weights(problem, smoothness, momentum) -> None:
+    work = {**WORK, "batch": 4, "momentum": momentum}
+    fair = run(problem, A.QFedAvg(**work, q=0.0, smoothness=smoothness), participation=3)
+    average = run(problem, A.FedAvg(**work, weighting="uniform"), participation=3)
     np.testing.assert_allclose(matrix(fair.global_params), matrix(average.global_params), atol=1e-10)
     assert fair.bits_up == average.bits_up * 16 / 15
 

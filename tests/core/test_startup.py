@@ -64,10 +64,10 @@ def test_a_process_begins_by_removing_what_is_beyond_the_limit(tmp_path: Path) -
 
 def test_too_low_a_limit_on_memory_is_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "c.toml").write_text('[data]\nsource = "synthetic"\n[algorithm]\nname = "fedavg"\n')
-    command = f"ulimit -v 1500000; exec {sys.executable} -m polyfed run c.toml --out runs"
+    command = f"ulimit -v 2800000; exec {sys.executable} -m polyfed run c.toml --out runs"
     done = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     [sentence] = done.stderr.strip().splitlines()
     assert sentence.startswith("error: ")
-    assert sentence.endswith("may take 1.4 GiB of memory (ulimit -v), and needs at least 1.9 to start")
+    assert sentence.endswith("may take 2.7 GiB of memory (ulimit -v), and needs at least 3.0 to start")
     assert [path.name for path in tmp_path.iterdir()] == ["c.toml"]

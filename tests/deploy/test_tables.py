@@ -12,6 +12,7 @@ import pytest
 import polyfed as pf
 from polyfed.data.tables.preparation import Preparation
 from polyfed.deploy.settings import site_rows
+from polyfed.deploy.site.policy import PinnedTerms, RunPolicy
 from tests.deploy.expected import simulated_on
 from tests.deploy.hospitals import COLUMNS, SITES, hospitals, write_site_tables
 from tests.deploy.loopback import Loopback
@@ -56,6 +57,34 @@ def test_a_site_may_keep_its_sums_and_its_small_categories_to_itself(sites, tmp_
         Loopback(sites, tmp_path / "b").serve(FEDAVG, problem=LOGISTIC, data={"min_count": 2})
     with pytest.raises(pf.PolyfedError, match="allows masked sums only"):
         Loopback(sites, tmp_path / "c", plain=False).serve(FEDAVG, problem=LOGISTIC)
+
+
+@pytest.mark.parametrize("changed", [{"features": COLUMNS[:-1]}, {"min_count": 9}])
+def test_masked_sums_of_tables_cannot_be_subtracted_under_other_questions(sites, tmp_path, caplog, changed) -> None:
+    """A server asks about the same rows once more, a little differently, and without one site."""
+    grid = Loopback(sites, tmp_path / "run")
+    grid.serve(FEDAVG, {"rounds": 1}, problem=LOGISTIC, data=TABLES, secure=True)
+    grid.names = ("north", "south")
+    with pytest.raises(pf.PolyfedError, match="could not be added up under masks"):
+        grid.serve(FEDAVG, problem=LOGISTIC, data={**TABLES, **changed}, secure=True, name="again", patience=1)
+    assert "round 1 was summed up before, with north, south, west" in caplog.text
+
+
+def test_questions_that_would_single_out_rows_wait_for_the_operator(sites, tmp_path) -> None:
+    """The sums with and without one value of a column tell how many rows have it, however few."""
+    grid = Loopback(sites, tmp_path / "run", policy=RunPolicy(fewest_sites=1))
+    grid.serve(FEDAVG, {"rounds": 1}, problem=LOGISTIC, data=TABLES)
+    single = {**TABLES, "columns": {"age": {"missing": ["40"]}}}
+    said = r"site 'north' does not take part: the questions about its table are not those that its operator accepted"
+    with pytest.raises(pf.PolyfedError, match=said):
+        grid.serve(FEDAVG, {"rounds": 1}, problem=LOGISTIC, data=single, name="again")
+    for site in sites:
+        pinned = PinnedTerms(grid.folder / site)
+        assert pinned.waiting() == ['tables.columns.age.missing: nothing -> ["40"]']
+        pinned.accept()
+        assert not pinned.waiting()
+    grid.serve(FEDAVG, {"rounds": 1}, problem=LOGISTIC, data=single, name="again")
+    grid.serve(FEDAVG, {"rounds": 1}, problem=LOGISTIC, data=TABLES, name="as before")
 
 
 def test_columns_that_tables_cannot_do_without_are_named_with_their_site(sites, tmp_path) -> None:

@@ -127,3 +127,23 @@ def test_a_key_of_a_config_by_another_name_is_told_ours(section: str, key: str, 
     sections.setdefault(section, {})[key] = 1
     with pytest.raises(pf.PolyfedError, match=f"{key}.*; did you mean '{ours}'"):
         _ = make_config(sections).federation
+
+
+@pytest.mark.parametrize("batch", [0, -2, 2.5, "ful", True])
+def test_batches_of_fine_tuning_that_cannot_be(batch: Any) -> None:
+    with pytest.raises(pf.PolyfedError, match="FineTune: batch must be a whole number, at least 1, or 'full', found "):
+        pf.FineTune(batch=batch)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"steps": 0}, "FineTune: steps must be a whole number, at least 1, found 0"),
+        ({"lr": -0.1}, "FineTune: lr must be a number, at least 0, found -0.1"),
+        ({"lr": float("nan")}, "FineTune: lr must be a number, at least 0, found nan"),
+        ({"lr": "0.1"}, "FineTune: lr must be a number, at least 0, found '0.1'"),
+    ],
+)
+def test_fine_tuning_that_cannot_be(options: Any, message: str) -> None:
+    with pytest.raises(pf.PolyfedError, match=message):
+        pf.FineTune(**options)

@@ -343,6 +343,15 @@ def test_a_killed_making_goes_on_to_the_same_bits(tmp_path: Path) -> None:
         np.testing.assert_array_equal(array, tensors[1][name])
 
 
+def test_a_report_that_a_kill_left_unwritten_is_written_by_the_next_call(problem, tmp_path: Path, makings) -> None:
+    report = pf.local_models(problem, tmp_path, **BANK).folder / "clients.csv"
+    text = report.read_text()
+    report.unlink()
+    pf.local_models(problem, tmp_path, **BANK)
+    assert report.read_text() == text
+    assert len(makings) == 1
+
+
 def test_a_making_of_other_clients_in_the_same_place_is_refused(problem, tmp_path: Path) -> None:
     bank = pf.local_models(problem, tmp_path, **BANK)
     about = json.loads((bank.folder / "bank.json").read_text())

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from polyfed.papers.catalogue import EXPERIMENTS, reproduce_list
+from polyfed.papers.shared.folder import WHOLE
 
 PAGES = Path(__file__).resolve().parents[2] / "docs" / "reproductions"
 CONVEX = [*(f"flix/fig{n}" for n in (2, 3, *range(8, 16))), "scafflix/fig1"]
@@ -53,7 +54,7 @@ def test_a_committed_page_says_what_the_experiment_says(name: str) -> None:
     sections = {heading: text.strip() for heading, text in sections.items()}
     assert page.startswith(f"# {name}: {experiment.title}\n")
     assert sections["Paper"] == experiment.paper
-    scope = json.loads((folder / "claims.json").read_text()).get("scope", "The whole experiment.")
+    scope = json.loads((folder / "claims.json").read_text()).get("scope", WHOLE)
     assert sections["What was run"].startswith(f"{experiment.title}. {scope}")
     assert sections["Data"] == experiment.data
     assert sections["Differences"] == experiment.differences

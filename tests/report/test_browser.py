@@ -223,7 +223,7 @@ def test_the_way_of_the_own_shares_is_drawn_where_they_moved(browser: Browser, s
 def test_fairness_is_drawn_where_it_was_measured(browser: Browser, several: Path, tmp_path: Path) -> None:
     runs = [
         fair(make_run("FedAvg", models=("global",))),
-        fair(make_run("FedBC"), weights=[0.3, 0.3, 0.1, 0.1, 0.1, 0.1]),
+        fair(make_run("FedBC"), weights=[0.6, 0.26, 0.1, 0.02, 0.01, 0.01]),
     ]
     browser.open(write_report(runs, tmp_path / "fair.html", title="fair"))
     seen = browser.run(f"{SEEN}(1)")
@@ -231,6 +231,8 @@ def test_fairness_is_drawn_where_it_was_measured(browser: Browser, several: Path
     assert seen["weight-chart"]
     assert not seen["fair-0"]  # that panel is the other method's
     assert browser.run("document.getElementById('weight-chart').data.map(t => t.x.length)") == [6, 6, 2]
+    ticks = browser.run("[...document.querySelectorAll('#weight-chart .ytick text')].map(tick => tick.textContent)")
+    assert {"1%", "2%", "5%", "10%", "20%", "50%"} <= set(ticks)
     before = browser.run("document.getElementById('fair-1').data.map(t => t.y.at(-1))")
     browser.run("(s => { s.value = 'global'; s.onchange(); })(document.getElementById('fair-model'))")
     browser.settle()

@@ -81,7 +81,7 @@ def test_where_no_row_can_tell_it_says_what_could_have_been_seen() -> None:
     assert sentence(judged_run([OPEN] * 8, mean=(0.013, -0.02, 0.046))) == (
         "These rows cannot tell whether training together helps any of the 8 clients: nothing below 0.050 AUC could "
         "have been seen at the median client. On average AUC rises by 0.013 compared with going alone, which may be "
-        "chance (95% interval −0.020 to 0.046)."
+        "chance (95% interval of the gain −0.020 to 0.046)."
     )
 
 
@@ -106,8 +106,15 @@ def test_one_client_is_called_the_only_one() -> None:
     assert sentence(judged_run([OPEN], mean=None)) == (
         "These rows cannot tell whether training together helps the only client: nothing below 0.050 AUC could have "
         "been seen. Its AUC rises by 0.010 compared with going alone, which may be chance "
-        "(95% interval −0.010 to 0.030)."
+        "(95% interval of the gain −0.010 to 0.030)."
     )
+
+
+@pytest.mark.parametrize(("metric", "moves"), [("auc", "AUC falls"), ("rmse", "RMSE rises")])
+def test_an_interval_that_holds_both_signs_is_that_of_the_gain_as_in_the_tables(metric: str, moves: str) -> None:
+    run = judged_run([OPEN] * 2, mean=(-0.02, -0.28, 0.24), metric=metric)
+    assert f"On average {moves} by 0.020 compared with going alone, which may be chance " in sentence(run)
+    assert "(95% interval of the gain −0.28 to 0.24)" in sentence(run)
 
 
 def test_without_a_figure_for_going_alone_it_compares_with_the_global_model() -> None:
@@ -168,12 +175,13 @@ def test_no_difference_is_spoken_of_that_cannot_be() -> None:
         row["detectable"] = 1.125
     story = headline(group([run]))
     assert "helps any of the 2 clients: no difference could have been seen at any of them." in story.sentence
-    assert "by 50.0 points compared with going alone, which may be chance (95% interval −100.0 to 100.0)" in (
-        story.sentence
+    assert (
+        "by 50.0 points compared with going alone, which may be chance (95% interval of the gain −100.0 to 100.0)"
+        in (story.sentence)
     )
     assert any("better by +50.0 points (95% interval −100.0 to 100.0)" in detail for detail in story.details)
     error = judged_run([OPEN] * 2, mean=(0.5, -1.5, 2.5), metric="rmse")
-    assert "(95% interval −1.5 to 2.5)" in sentence(error)
+    assert "(95% interval of the gain −1.5 to 2.5)" in sentence(error)
     error.clients[0]["detectable"] = error.clients[1]["detectable"] = 3.0
     assert "nothing below 3.0 RMSE could have been seen" in sentence(error)
 

@@ -164,9 +164,28 @@ def test_a_mean_gain_over_some_clients_says_so_beside_it() -> None:
     run.summary["gains"]["alone"]["mean_clients"] = 3
     page = render([run], title="Few")
     assert ", mean over 3 of 5 clients</p>" in page
-    assert "<small>mean gain over 3 of 5 clients</small>" in page
+    assert page.count("<small>mean gain over 3 of 5 clients</small>") == 1  # not beside bits and time
     assert "On average over 3 of 5 clients AUC" in page
     assert comparison_table([run]).rows[0][0] == "FedAvg (mean gain over 3 of 5 clients)"
+
+
+def test_how_the_data_was_read_is_said_once() -> None:
+    read = ["labels 1 -> 0, 2 -> 1 (the positive class)", "column <id> is left out"]
+    page = without_plotly(render([make_run("A", notes=read), make_run("B", notes=read[:1])], title="Read"))
+    assert page.count("labels 1 -&gt; 0, 2 -&gt; 1 (the positive class)</li>") == 1
+    assert "<li>column &lt;id&gt; is left out</li>" in page
+    assert "How the data was read" not in render([make_run()], title="Plain")
+
+
+def test_runs_on_several_splits_are_told_apart() -> None:
+    runs = [make_run(seed=seed, split=seed) for seed in range(2)]
+    for run in runs:
+        run.summary["splits"] = 2
+    assert re.findall(r"<small>(split \d · seed \d)", render(runs, title="Splits")) == [
+        "split 0 · seed 0",
+        "split 1 · seed 1",
+    ]
+    assert "<small>split" not in render([make_run()], title="One")
 
 
 def test_methods_with_other_seeds_are_said_to_differ_by_them() -> None:

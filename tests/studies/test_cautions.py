@@ -91,6 +91,20 @@ def test_cautions_are_said_and_kept_in_the_summary(tmp_path: Path) -> None:
     assert [line for line in heard if line.startswith("caution: ")] == [f"caution: {sentence}" for sentence in kept]
 
 
+def test_how_labels_were_read_is_said_and_kept_in_the_summary(tmp_path: Path) -> None:
+    table = ["site,dose,died", *(f"{site},{i % 7}.5,{1 + i % 2}" for site in "ab" for i in range(60))]
+    (tmp_path / "t.csv").write_text("\n".join(table))
+    data = {"source": "csv", "path": str(tmp_path / "t.csv"), "client": "site", "target": "died"}
+    settings = {"rounds": 1, "alone": False, "finetune_steps": 0, "save_models": False}
+    heard: list[str] = []
+    read = make_config({"data": data, "algorithm": {"name": "fedavg"}, "run": settings})
+    run(read, tmp_path / "run", Options(say=heard.append))
+    assert json.loads((tmp_path / "run/summary.json").read_text())["notes"] == [
+        "labels 1 -> 0, 2 -> 1 (the positive class)"
+    ]
+    assert "data: labels 1 -> 0, 2 -> 1 (the positive class)" in heard
+
+
 def test_one_class_and_one_client_are_refused_before_anything_is_written(tmp_path: Path) -> None:
     same = {name: (x, np.zeros(60, int)) for name, (x, _) in clients().items()}
     for rows, message in ((same, "every row of every client has the label '0'"), (clients(1), "one client, 'site-0'")):

@@ -15,6 +15,7 @@ from polyfed.core.errors import PolyfedError
 from polyfed.engine.result import Result
 from polyfed.studies.config import Config, make_config
 from polyfed.studies.experiment import Options, run
+from polyfed.studies.predicting import predict_file
 from polyfed.studies.saved_models import load
 from tests.cli import command
 from tests.data.tables.test_preparation import raw
@@ -175,6 +176,32 @@ def test_the_command_keeps_the_cells_as_they_were_written(place: Path, tmp_path:
     ).assign(sbp=[130.0, None])
     expected = load(place / "apfl").predict("north", rows)
     np.testing.assert_allclose([float(line.split(";")[-1]) for line in lines[1:]], expected.probability, atol=1e-6)
+
+
+def test_a_label_that_looks_like_a_formula_is_none_in_scored_files(tmp_path: Path) -> None:
+    """Labels may be other sites' words. What stood in a CSV before stays as it was."""
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"site": ["a", "b"] * 30, "x": rng.normal(size=60)})
+    table["y"] = np.where(table.x > 0, "=HYPERLINK(1)", "no")
+    table.to_csv(tmp_path / "rows.csv", index=False)
+    data = {"source": "csv", "path": str(tmp_path / "rows.csv"), "client": "site", "target": "y"}
+    settings = {"rounds": 1, "eval_every": 1, "alone": False}
+    made = make_config({"data": data, "algorithm": METHODS["fedavg"], "run": settings})
+    run(made, tmp_path / "run", Options(say=lambda _: None))
+    fresh = pd.DataFrame({"x": [-3.0, 3.0], "note": ["=own", "-"]})
+    fresh.to_csv(tmp_path / "fresh.csv", index=False)
+    fresh.to_parquet(tmp_path / "fresh.parquet")
+    for name, note in (("fresh.csv", "=own"), ("fresh.parquet", "'=own")):
+        scored = predict_file(tmp_path / "run", tmp_path / name, None, shared=True)
+        scored.write(tmp_path / "scored.csv")
+        written = pd.read_csv(tmp_path / "scored.csv", dtype="str")
+        assert scored.as_csv() == (tmp_path / "scored.csv").read_text()
+        assert sorted({*written.prediction, *load(tmp_path / "run").predict(None, fresh).prediction}) == [
+            "'=HYPERLINK(1)",
+            "=HYPERLINK(1)",
+            "no",
+        ]
+        assert written.note[0] == note
 
 
 def test_a_file_without_rows_has_no_scores_and_a_row_with_too_many_cells_is_refused(

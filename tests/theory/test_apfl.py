@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import pytest
 
@@ -54,6 +56,72 @@ def test_unlike_clients_lean_on_themselves_and_small_ones_on_the_others() -> Non
     assert weight(10, 0.5) < weight(100, 0.5) < weight(10000, 0.5)
     nothing = ApflRisk(rows=[5], global_risk=0.0, local_risk=0.0, divergence=0.0, constant=0.0)
     assert theory.apfl_mixing_weight(nothing) == 0.5
+
+
+class Thresholds(NamedTuple):
+    """Clients whose label is whether x, uniform on 100 cells, is beyond a threshold of their own, some labels flipped.
+
+    A model is a threshold, -1 below and 1 from it on (VC dimension 1), and the loss (h(x) - y)^2, from 0 to 4.
+    """
+
+    threshold: np.ndarray
+    flipped: np.ndarray
+    rows: np.ndarray
+
+    @classmethod
+    def draw(cls, rng: np.random.Generator) -> Thresholds:
+        n = int(rng.integers(2, 6))
+        centre, width = rng.integers(20, 80), int(rng.choice([1, 10, 40]))
+        threshold = np.clip(centre + rng.integers(-width, width + 1, n), 1, 99)
+        return cls(threshold, rng.uniform(0, 0.3, n), rng.integers(5, 200, n))
+
+    @property
+    def laws(self) -> np.ndarray:
+        """The probability of each cell with y = -1 and y = 1, of every client."""
+        above = np.arange(100) >= self.threshold[:, None]
+        up = np.where(above, 1 - self.flipped[:, None], self.flipped[:, None])
+        return np.stack([1 - up, up], axis=1) / 100
+
+    def loss(self, values: np.ndarray) -> np.ndarray:
+        """(h(x) - y)^2 in every cell, with y = -1 and y = 1."""
+        return np.stack([(values + 1) ** 2, (values - 1) ** 2], axis=-2)
+
+
+MODELS = np.where(np.arange(100) >= np.arange(101)[:, None], 1.0, -1.0)
+
+
+@pytest.mark.parametrize("seed", [*range(3), *(pytest.param(s, marks=pytest.mark.full) for s in range(3, 40))])
+@pytest.mark.parametrize("fitted", ["alone", "beside the global model"])
+def test_mixtures_of_trained_thresholds_stay_under_theorem_1_and_corollary_3(seed: int, fitted: str) -> None:
+    rng = np.random.default_rng(seed)
+    clients = Thresholds.draw(rng)
+    counts = np.array([rng.multinomial(m, law.ravel()) for m, law in zip(clients.rows, clients.laws, strict=True)])
+    counts = counts.reshape(clients.laws.shape)
+    every = clients.loss(MODELS)
+    whole = counts.sum(axis=0) / counts.sum()
+    shared = MODELS[np.argmin(np.sum(every * whole, axis=(1, 2)))]
+    own_risk = np.min(np.einsum("kyx,iyx->ik", every, clients.laws), axis=1)
+    mean = np.tensordot(clients.rows / clients.rows.sum(), clients.laws, 1)
+    risk = ApflRisk(
+        rows=clients.rows,
+        global_risk=float(np.sum(clients.loss(shared) * whole)),
+        local_risk=own_risk,
+        divergence=np.abs(mean - clients.laws).sum(axis=(1, 2)),
+        disagreement=0.0 if fitted == "alone" else 2.0,  # all below against all above
+        loss_bound=4.0,
+        lipschitz=4.0,
+        constant=1.0,
+    )
+    for alpha in (0.0, 0.3, float(theory.apfl_mixing_weight(risk).mean()), 0.8, 1.0):
+        candidates = MODELS if fitted == "alone" else alpha * MODELS + (1 - alpha) * shared
+        chosen = np.argmin(np.einsum("kyx,iyx->ik", clients.loss(candidates), counts), axis=1)
+        alone = MODELS[np.argmin(np.einsum("kyx,iyx->ik", every, counts), axis=1)]
+        found, apart = (
+            np.sum(clients.loss(values) * clients.laws, axis=(1, 2))
+            for values in (alpha * MODELS[chosen] + (1 - alpha) * shared, alone)
+        )
+        assert (found <= theory.apfl_bound(alpha, risk)).all()
+        assert (found - apart <= theory.apfl_gain_bound(alpha, risk, 0.0)).all()
 
 
 def test_gradient_diversity_of_quadratics_with_one_hessian_is_exact_at_any_point() -> None:

@@ -26,6 +26,22 @@ def test_theorem_3_as_stated_fails_and_by_its_proof_holds() -> None:
     assert reached(theory.stationary_limit(epsilon, h, variance)) <= epsilon
 
 
+@pytest.mark.parametrize("seed", SEEDS)
+def test_one_average_is_as_stationary_as_theorem_3_says(seed: int) -> None:
+    """Losses that are not convex, (L_i/2) sum u^2/(1 + u^2), equal and unequal alpha_i up to the limit."""
+    rng = np.random.default_rng(seed)
+    n, d = int(rng.integers(2, 6)), 3
+    L, c, epsilon = 10.0 ** rng.uniform(-1, 1, n), rng.normal(size=(n, d)), 10.0 ** rng.uniform(-3, 0)
+    shares = rng.uniform(0.2, 1, n)
+    for relative, unequal in ((np.ones(n), False), (shares / shares.max(), True)):
+        spread = theory.spread(c, theory.stationary_weights(L, relative))
+        limit = theory.stationary_limit(epsilon, L, spread.diameter**2 if unequal else spread.variance)
+        alpha = (min(1.0, limit) * relative)[:, None]
+        u = alpha * (theory.stationary_weights(L, alpha[:, 0]) @ c - c)
+        gradient = np.mean(alpha * L[:, None] * u / (1 + u**2) ** 2, axis=0)
+        assert np.linalg.norm(gradient) <= epsilon * (1 + 1e-12)
+
+
 @pytest.mark.parametrize("scale", [1.0, 30.0])
 def test_corollary_1_needs_the_cube_of_max_L(scale: float) -> None:
     """Clients s (x -+ 1)^2/2, a gradient sent doubled or not at all (omega = 1): E x^2 settles at 0.2 for every s."""

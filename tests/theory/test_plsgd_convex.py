@@ -13,6 +13,7 @@ from polyfed.theory import Federated
 
 SEEDS = [*range(3), *(pytest.param(seed, marks=pytest.mark.full) for seed in range(3, 40))]
 RUNS, DIM = 60, 2
+BIETTI = "PLSGD with K = 1 (Bietti et al.)"
 
 
 class Quadratics:
@@ -45,16 +46,16 @@ class Quadratics:
         away = models - self.v
         return np.einsum("...mi,mij,...mj->...", away, self.H, away) / (2 * self.case.clients)
 
-    def run(self, eta: float, alpha: float, rounds: int | None = None) -> tuple[float, float, float]:
-        """The loss of output II (of local SGD's averaged model, for alpha = 0) and of the last, and the consensus."""
-        M, K = self.case.clients, self.case.local_steps
+    def run(self, eta: float, alpha: float, output: str = "II", steps: int | None = None) -> tuple[float, float, float]:
+        """The loss of output II (of local SGD's averaged model, for alpha = 0) or III, of I, and the consensus."""
+        M, K, R = self.case.clients, steps or self.case.local_steps, int(self.case.R)
         w, theta = np.zeros((RUNS, 1, DIM)), np.zeros((RUNS, M, DIM))
-        total, consensus, R = np.zeros((RUNS, M, DIM)), 0.0, int(self.case.R) if rounds is None else rounds
+        total, consensus = np.zeros((RUNS, M, DIM)), 0.0
         for _ in range(R):
             own = w + np.zeros_like(theta)
             for _ in range(K):
                 mean = own.mean(axis=1, keepdims=True)
-                total += mean + theta
+                total += (mean if output == "II" else own) + theta
                 consensus += float(np.mean((own - mean) ** 2) * DIM)
                 noise = self.sigma / np.sqrt(DIM) * self.rng.normal(size=theta.shape)
                 gradient = np.einsum("mij,rmj->rmi", self.H, own + theta - self.v) + noise
@@ -80,6 +81,13 @@ def test_17_and_19_bound_the_loss_and_one_model_costs_at_most_12_and_13(seed: in
         shared = dataclasses.replace(case, radius=float(np.linalg.norm(clients.star)))
         exact = theory.local_sgd_consensus_bound(shared, eta, consensus, cost)
         assert found <= exact <= theory.local_sgd_consensus_bound(shared, eta, consensus)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_18_bounds_the_loss_of_output_iii(seed: int) -> None:
+    clients = Quadratics(seed)
+    found, _, _ = clients.run(float(theory.plsgd_convex_stepsize(clients.case)), 1.0, "III")
+    assert found <= theory.plsgd_convex_bound(clients.case)
 
 
 def test_the_two_clients_of_proposition_1_reach_both_costs_and_not_the_papers() -> None:
@@ -110,10 +118,10 @@ def table_1_ratios(seed: int) -> dict[str, float]:
     case, rates = clients.case, theory.TABLE_1["convex"]
     etas = np.geomspace(0.01, 1.0, 7) / case.L
 
-    def least(alpha: float) -> float:
-        return min(min(clients.run(float(eta / (1 + alpha)), alpha)[:2]) for eta in etas)
+    def least(alpha: float, steps: int | None = None) -> float:
+        return min(min(clients.run(float(eta / (1 + alpha)), alpha, steps=steps)[:2]) for eta in etas)
 
-    one, mixed = least(0.0), least(1.0)
+    one, mixed, stepwise = least(0.0), least(1.0), least(1.0, 1)
     alone = min(alone_loss(clients, float(eta)) for eta in etas)
     mean = min(minibatch_loss(clients, float(eta)) for eta in etas)
     # B bounds the common optimum, too, as the rows of one model take it
@@ -123,6 +131,7 @@ def table_1_ratios(seed: int) -> dict[str, float]:
         "local SGD": one / float(rates["local SGD"](shared).total),
         "pure local training": alone / float(rates["pure local training"](case).total),
         "PLSGD (Hanzely et al.)": mixed / float(rates["PLSGD (Hanzely et al.)"](shared).total),
+        BIETTI: stepwise / float(rates[BIETTI](dataclasses.replace(shared, local_steps=1)).total),
     }
 
 
@@ -166,6 +175,20 @@ def test_conjecture_1_needs_as_much_noise_in_chi_1_as_going_alone_has(M: int) ->
     # and with chi_1 = sigma B/sqrt(KR), which tends to 0 as K or R grows, (18) has proved it
     proved = theory.plsgd_convex_bound(case)
     assert proved <= 40 * h * B**2 / T + 4 * np.sqrt(5) * sigma * B / np.sqrt(T) + 1e-12
+
+
+def test_the_row_of_bietti_et_al_divides_noise_that_clients_cannot_share() -> None:
+    """The clients of the test above with K = 1: the row falls with M, what any (alpha, beta, eta) reaches does not."""
+    R, sigma, B, ratios = 1000, 1.0, 1.0, {}
+    h = sigma / (B * np.sqrt(R))
+    for M in (4, 64, 1024, 16384):
+        phase = theory.plsgd_phase(theory.Clients(M, h, 0.0, B**2, sigma**2), 1, R)
+        least = h / 2 * min(phase.local.error, phase.personalized.error, phase.one_model.error)
+        case = Federated(clients=M, local_steps=1, rounds=R, L=h, radius=B, noise=sigma)
+        ratios[M] = least / float(theory.bietti_convex_rate(case).total)
+    assert ratios[4] < 1
+    assert ratios[1024] > 5
+    assert ratios[16384] == pytest.approx(28.9, abs=0.1)
 
 
 @pytest.mark.parametrize(

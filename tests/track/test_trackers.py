@@ -103,9 +103,11 @@ def test_mistakes_are_told(section: dict[str, Any], sentence: str) -> None:
 
 
 def test_a_tracker_that_is_not_installed_is_named_before_anything_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, title in (("tensorboardX", "TensorBoard"), ("mlflow", "MLflow"), ("wandb", "WandB")):
+    for name in ("tensorboardX", "mlflow", "wandb"):
         monkeypatch.setitem(sys.modules, name, None)
         key = {"tensorboardX": "tensorboard"}.get(name, name)
-        sentence = rf"config: {title} is not installed; pip install 'polyfed\[{key}\]'"
+        sentence = (
+            rf"config: track\.{key} needs the package {name}, which is not installed: pip install 'polyfed\[{key}\]'"
+        )
         with pytest.raises(PolyfedError, match=sentence):
             make_config({**CONFIG, "track": {key: "x"}})

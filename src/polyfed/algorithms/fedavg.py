@@ -8,15 +8,14 @@ import jax
 
 from polyfed.algorithms.contract import Total, Upload, algorithm
 from polyfed.algorithms.shared import checks
-from polyfed.algorithms.shared.local_work import LocalWork, Weighted
+from polyfed.algorithms.shared.local_work import Momentum, Weighted
 from polyfed.algorithms.shared.server import Averaged, Averages
-from polyfed.core.schedules import at
-from polyfed.core.trees import Tree, descend, subtract
-from polyfed.problem.objective import Batch, Objective
+from polyfed.core.trees import Tree, subtract
+from polyfed.problem.objective import Objective
 
 
 @algorithm("fedavg")
-class FedAvg(LocalWork, Weighted, Averages):
+class FedAvg(Momentum, Weighted, Averages):
     """Federated averaging: clients take SGD steps from the global model, the server averages them.
 
     McMahan et al. 2017, Algorithm 1: lr is eta, local_epochs E, batch B. With another server optimiser, Reddi et al.
@@ -28,18 +27,14 @@ class FedAvg(LocalWork, Weighted, Averages):
 
     def check(self) -> None:
         checks.local_work(self)
+        checks.momentum(self)
         Averages.check(self)
 
     def init_client(self, params: Tree) -> None:
         return None
 
     def local(self, w: Tree, state: None, f: Objective, key: jax.Array) -> tuple[Upload, None]:
-        lr = at(self.lr, f.round)
-
-        def step(y: Tree, batch: Batch | None) -> Tree:
-            return descend(y, lr, f.grad(y, batch))
-
-        y, steps = f.train(step, w, key, self.work)  # ClientUpdate(k, w)
+        y, steps = self.descended(f.grad, w, f, key)  # ClientUpdate(k, w)
         return Upload(subtract(y, w), f.weight(self.weighting), steps=steps), state
 
     def update(self, server: Averaged, total: Total) -> Averaged:

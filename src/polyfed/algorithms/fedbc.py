@@ -11,14 +11,16 @@ from polyfed.algorithms.contract import Upload, algorithm
 from polyfed.algorithms.shared import checks, newcomer, server
 from polyfed.algorithms.shared.bonds import BcServer, BcState, BondedMethod, kept, lagrangian_gradient
 from polyfed.algorithms.shared.kept_model import KeptModel
+from polyfed.algorithms.shared.local_work import Momentum
 from polyfed.algorithms.shared.server import Optimizer
+from polyfed.core.errors import PolyfedError
 from polyfed.core.schedules import at
 from polyfed.core.trees import Tree, squared_norm, subtract
 from polyfed.problem.objective import Batch, Batching, Objective
 
 
 @algorithm("fedbc")
-class FedBC(BondedMethod):
+class FedBC(BondedMethod, Momentum):
     """Beyond consensus: min sum_i f_i(x_i) s.t. |x_i - z|^2 <= gamma_i, by a primal-dual method.
 
     Bedi et al. 2022, Algorithms 1 and 2, with the paper's rule for gamma_i. A client deploys x_i. lr is beta,
@@ -37,6 +39,9 @@ class FedBC(BondedMethod):
     def check(self) -> None:
         BondedMethod.check(self)
         server.check_optimizer(self, "optimizer")
+        checks.momentum(self)
+        if self.momentum is not None and self.optimizer != "sgd":
+            raise PolyfedError(f"fedbc: momentum goes with optimizer = 'sgd' alone, found {self.optimizer!r}")
         checks.whole(self, "adapt_steps", 0)
         if self.adapt_lr is not None:
             checks.number(self, "adapt_lr", above=True)
@@ -74,7 +79,8 @@ class FedBC(BondedMethod):
         self, start: Tree, z: Tree, multiplier: jax.Array, f: Objective, key: jax.Array, work: Batching
     ) -> tuple[Tree, jax.Array]:
         """Algorithm 2: an optimiser's steps on f_i(x) + lambda_i (|x - z|^2 - gamma_i)."""
-        rule = server.optimizer(self.optimizer, at(self.lr, f.round))
+        lr = at(self.lr, f.round)
+        rule = server.optimizer(self.optimizer, lr) if self.momentum is None else optax.sgd(lr, self.momentum)
 
         def step(carry: tuple[Tree, Tree], batch: Batch | None) -> tuple[Tree, Tree]:
             x, memory = carry

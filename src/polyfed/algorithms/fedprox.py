@@ -8,15 +8,15 @@ import jax
 
 from polyfed.algorithms.contract import Total, Upload, algorithm
 from polyfed.algorithms.shared import checks, newcomer
-from polyfed.algorithms.shared.local_work import LocalWork, Weighted
+from polyfed.algorithms.shared.local_work import Momentum, Weighted
 from polyfed.algorithms.shared.server import Averaged, Averages
 from polyfed.core.schedules import at
-from polyfed.core.trees import Tree, add, descend, scale, subtract
+from polyfed.core.trees import Tree, add, scale, subtract
 from polyfed.problem.objective import Batch, Batching, Objective
 
 
 @algorithm("fedprox")
-class FedProx(LocalWork, Weighted, Averages):
+class FedProx(Momentum, Weighted, Averages):
     """FedAvg whose clients are held near the global model: each works on f_i(y) + mu/2 |y - w|^2.
 
     Li et al. 2020, Algorithm 2.
@@ -29,6 +29,7 @@ class FedProx(LocalWork, Weighted, Averages):
 
     def check(self) -> None:
         checks.local_work(self)
+        checks.momentum(self)
         checks.number(self, "mu")
         Averages.check(self)
 
@@ -36,13 +37,10 @@ class FedProx(LocalWork, Weighted, Averages):
         return None
 
     def local(self, w: Tree, state: None, f: Objective, key: jax.Array) -> tuple[Upload, None]:
-        lr = at(self.lr, f.round)
+        def gradient(y: Tree, batch: Batch | None) -> Tree:
+            return add(f.grad(y, batch), scale(self.mu, subtract(y, w)))
 
-        def step(y: Tree, batch: Batch | None) -> Tree:
-            pull = scale(self.mu, subtract(y, w))
-            return descend(y, lr, add(f.grad(y, batch), pull))
-
-        y, steps = f.train(step, w, key, self.work)
+        y, steps = self.descended(gradient, w, f, key)
         return Upload(subtract(y, w), f.weight(self.weighting), steps=steps), state
 
     def update(self, server: Averaged, total: Total) -> Averaged:

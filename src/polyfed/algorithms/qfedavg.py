@@ -9,11 +9,11 @@ import jax.numpy as jnp
 
 from polyfed.algorithms.contract import Total, Upload, algorithm
 from polyfed.algorithms.shared import checks
-from polyfed.algorithms.shared.local_work import LocalWork
+from polyfed.algorithms.shared.local_work import Momentum
 from polyfed.algorithms.shared.server import GlobalModel, SendsModel
 from polyfed.core.schedules import at
 from polyfed.core.trees import Tree, descend, scale, squared_norm, subtract
-from polyfed.problem.objective import Batch, Objective
+from polyfed.problem.objective import Objective
 
 LEAST = 1e-10
 """A loss below this counts as this, so that its powers are finite."""
@@ -27,7 +27,7 @@ class FairUpload(NamedTuple):
 
 
 @algorithm("qfedavg")
-class QFedAvg(LocalWork, SendsModel):
+class QFedAvg(Momentum, SendsModel):
     """Fair averaging: minimises sum_i f_i^(q+1) / (q+1), so that clients with a large loss count more.
 
     Li, Sanjabi, Beirami, Smith 2020, Algorithm 2: lr is eta, local_epochs E.
@@ -40,6 +40,7 @@ class QFedAvg(LocalWork, SendsModel):
 
     def check(self) -> None:
         checks.local_work(self)
+        checks.momentum(self)
         checks.number(self, "q")
         if self.smoothness is not None:
             checks.number(self, "smoothness", above=True)
@@ -50,11 +51,7 @@ class QFedAvg(LocalWork, SendsModel):
     def local(self, w: Tree, state: None, f: Objective, key: jax.Array) -> tuple[Upload, None]:
         lr = at(self.lr, f.round)
         L = 1.0 / lr if self.smoothness is None else self.smoothness
-
-        def step(y: Tree, batch: Batch | None) -> Tree:
-            return descend(y, lr, f.grad(y, batch))
-
-        y, steps = f.train(step, w, key, self.work)
+        y, steps = self.descended(f.grad, w, f, key)
         delta = scale(L, subtract(w, y))  # Delta w_k
         loss = jnp.maximum(f.value(w), LEAST)
         fair = loss**self.q

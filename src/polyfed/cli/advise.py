@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -105,27 +106,27 @@ def _show(advice: Advice, place: Path) -> None:
     for warning in advice.warnings:
         err.print(f"[yellow]caution[/]: {escape(warning)}", soft_wrap=True, highlight=False)
     label = advice.metric.label
-    grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    grid = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
     grid.add_column("site", style="bold", overflow="fold")
     for column in ("rows", "alone", "advised", f"gain in {label} (95%)"):
-        grid.add_column(column, justify="right")
-    grid.add_column("verdict")
+        grid.add_column(column, justify="right", no_wrap=True)
+    grid.add_column("verdict", no_wrap=True)
     grid.add_column("deploy")
     for site in advice.sites[:SHOWN]:
         low, high = site.gain_low, site.gain_high
         ends = "" if low is None or high is None else f" ({low:+.3f} to {high:+.3f})"
-        values = (f"{site.rows:,}", f"{site.alone:.3f}", f"{site.advised:.3f}", f"{site.gain:+.3f}{ends}")
+        known = ("–" if math.isnan(value) else f"{value:.3f}" for value in (site.alone, site.advised))
+        values = (f"{site.rows:,}", *known, "–" if math.isnan(site.gain) else f"{site.gain:+.3f}{ends}")
         grid.add_row(escape(site.client), *values, site.verdict, site.deploy)
     out.print()
     out.print(grid)
     if len(advice.sites) > SHOWN:
         out.print(f"and {len(advice.sites) - SHOWN} more in {place / 'sites.csv'}", highlight=False)
     out.print()
-    out.print(f"{advice.sentence}.", highlight=False)
+    for sentence in (advice.sentence, *advice.beside):
+        out.print(f"{escape(sentence)}.", highlight=False)
     if advice.skipped:
-        out.print(
-            f"Not tried for want of time: {escape('; '.join(advice.skipped))}. --minutes gives more.", highlight=False
-        )
+        out.print(f"Not tried for want of time: {escape(advice.not_tried)}. --minutes gives more.", highlight=False)
     if advice.influence is not None:
         brings = advice.influence.brings_by_site
         most = max(brings, key=lambda site: brings[site])

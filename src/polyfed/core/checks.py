@@ -14,6 +14,12 @@ def whole(name: str, value: object, low: int = 1) -> int:
     return value
 
 
+def rows(name: str, value: object) -> None:
+    """The rows of a step: a whole number, or "full"."""
+    if value != "full" and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+        raise PolyfedError(f"{name} must be a whole number, at least 1, or 'full', found {value!r}")
+
+
 def flag(name: str, value: object) -> bool:
     if not isinstance(value, bool):
         raise PolyfedError(f"{name} must be true or false, found {value!r}")

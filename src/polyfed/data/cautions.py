@@ -11,6 +11,7 @@ import numpy as np
 
 from polyfed.core.errors import PolyfedError
 from polyfed.data.federation import Federation
+from polyfed.data.leaks import leaks
 from polyfed.data.population import Population
 from polyfed.data.split import PARTS, has_labels
 
@@ -171,6 +172,12 @@ def _columns(data: Federation) -> Iterator[Caution]:
         why = _identifier(names[column] if data.feature_names else "", sample[:, column])
         if why:
             yield Caution("identifier", f"column {names[column]!r} {why}: leave it out{of}")
+    for name in dict.fromkeys(leaks(data, slice(None) if rows is None else rows)):
+        yield Caution(
+            "leak",
+            f"column {name!r} alone predicts the target nearly perfectly: leave it out if it is not known when a "
+            f"prediction is needed{of}",
+        )
     constant = [names[i] for i in np.flatnonzero(spread == 0)]
     if constant and data.feature_names and not prepared:
         word = "column is" if len(constant) == 1 else "columns are"

@@ -227,12 +227,13 @@ class Federation:
         prepare: bool | None = None,
         columns: Mapping[str, object] | None = None,
         min_count: int = MIN_COUNT,
+        only: Sequence[str] | None = None,
     ) -> Federation:
         """From a table with a column of client names, a target column and feature columns of any kind.
 
         `prepare` makes features of them: None where they are not complete numbers already, False never. `columns` says
         what they hold where their cells do not tell; a category that fewer than `min_count` training rows of a client
-        have is not named.
+        have is not named. `only`: the clients to take; all by default.
         """
         return from_dataframe(
             cls,
@@ -247,6 +248,7 @@ class Federation:
             prepare=prepare,
             columns=columns,
             min_count=min_count,
+            only=only,
         )
 
     @classmethod
@@ -264,6 +266,7 @@ class Federation:
         prepare: bool | None = None,
         columns: Mapping[str, object] | None = None,
         min_count: int = MIN_COUNT,
+        only: Sequence[str] | None = None,
         separator: str | None = None,
         encoding: str | None = None,
         decimal: str | None = None,
@@ -278,6 +281,7 @@ class Federation:
             prepare=prepare,
             columns=columns,
             min_count=min_count,
+            only=only,
         )
         dialect = CsvOptions(separator=separator, encoding=encoding, decimal=decimal)
         return from_table_file(cls, path, "csv", client=client, target=target, dialect=dialect, **options)
@@ -297,6 +301,7 @@ class Federation:
         prepare: bool | None = None,
         columns: Mapping[str, object] | None = None,
         min_count: int = MIN_COUNT,
+        only: Sequence[str] | None = None,
     ) -> Federation:
         """From a Parquet file with a client column and a target column; see `from_dataframe`."""
         options = TableOptions(
@@ -308,6 +313,7 @@ class Federation:
             prepare=prepare,
             columns=columns,
             min_count=min_count,
+            only=only,
         )
         return from_table_file(cls, path, "parquet", client=client, target=target, **options)
 
@@ -325,6 +331,7 @@ class Federation:
         prepare: bool | None = None,
         columns: Mapping[str, object] | None = None,
         min_count: int = MIN_COUNT,
+        only: Sequence[str] | None = None,
         separator: str | None = None,
         encoding: str | None = None,
         decimal: str | None = None,
@@ -339,6 +346,7 @@ class Federation:
             prepare=prepare,
             columns=columns,
             min_count=min_count,
+            only=only,
         )
         dialect = CsvOptions(separator=separator, encoding=encoding, decimal=decimal)
         return from_folder(cls, path, target=target, dialect=dialect, **options)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from polyfed.core.errors import PolyfedError
+from polyfed.core.extras import extra_package
 from polyfed.data.federation import Federation
 from polyfed.data.option_checks import PathLike
 from polyfed.data.split import PARTS
@@ -49,8 +50,7 @@ STYLE: dict[RcKeyType, object] = {
 
 def picture(federation: Federation, path: PathLike, title: str | None = None) -> Path:
     """Draw a federation to an SVG, PNG or PDF file: rows per client above, their labels below."""
-    import matplotlib
-
+    matplotlib = extra_package("matplotlib", "figures", "a picture")
     target = Path(path)
     form = target.suffix.lower().lstrip(".")
     if form not in FORMATS:
@@ -72,14 +72,13 @@ def picture(federation: Federation, path: PathLike, title: str | None = None) ->
 
 def figure(federation: Federation, title: str | None = None) -> Figure:
     """The picture as a matplotlib figure."""
-    from matplotlib.figure import Figure
-
+    make_figure: type[Figure] = extra_package("matplotlib.figure", "figures", "a picture").Figure
     sizes = np.stack([federation.split(part).sizes for part in PARTS])
     counts, names = label_counts(federation)
     order, how = _order(sizes.sum(axis=0), counts)
     everybody = len(order) <= MOST_CLIENTS
     height = 0.0 if counts is None else min(8.0, max(1.6, len(names) * (0.2 if len(names) <= FEW_LABELS else 0.115)))
-    drawn = Figure(figsize=(9.0, 2.5 + height), layout="constrained")
+    drawn = make_figure(figsize=(9.0, 2.5 + height), layout="constrained")
     drawn.suptitle(title or _title(federation), x=0.01, ha="left", fontsize=11, fontweight="bold")
     if counts is None:
         axis = drawn.subplots()

@@ -33,6 +33,7 @@ def project_from_advice(advice: Path, folder: Path, host: str, port: int, with_r
     for site in sites:
         if not is_name(site) or site == "server":
             raise PolyfedError(f"{advice}: {site!r} can be no site's name; rename it in the table")
+    deploy = {site: deploy[site] for site in sites if site in deploy}  # those apart are no part of it
     sections = _server_sections(config, config.methods[-1], federation, deploy)
     make_project(folder, sites, host, port)
     path = folder / "server" / "server.toml"

@@ -125,7 +125,7 @@ def local_models(
     place = (cache_folder() / "local-models" if folder is None else Path(folder)) / bank_digest(identity)
     with precision(dtype):
         start = jax.tree.map(np.asarray, jax.device_get(problem.init(init, seed)))
-    if not (place / MODELS).exists():
+    if not (place / CLIENTS).exists():  # what is written last
         if hosts.count() > 1:
             raise PolyfedError(f"{place}: no bank of local models here; one process makes it, then several may read it")
         check_folder(place)
@@ -133,6 +133,7 @@ def local_models(
         with _alone(place):
             if not (place / MODELS).exists():
                 Making(problem, training, start, seed, dtype, devices, chunk).run(place, identity, progress)
+            if not (place / CLIENTS).exists():
                 made = LocalModelBank(place, identity, training, start)
                 write_csv(place / CLIENTS, made.report.to_dict("records"))
     bank = LocalModelBank(place, identity, training, start)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from math import inf
+from numbers import Real
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
 from polyfed.algorithms.contract import Algorithm, Server, State, global_model
-from polyfed.core import randomness
+from polyfed.core import checks, randomness
+from polyfed.core.errors import PolyfedError
 from polyfed.core.randomness import Purpose
-from polyfed.core.trees import Tree, descend
+from polyfed.core.trees import Scalar, Tree, descend
 from polyfed.engine.round.chunks import Chunk, over_clients
 from polyfed.engine.round.records import Data, Shard
 from polyfed.engine.round.round import Round
@@ -38,6 +41,12 @@ class FineTune:
     steps: int = 10
     lr: float = 0.05
     batch: int | Literal["full"] = 20
+
+    def __post_init__(self) -> None:
+        checks.whole("FineTune: steps", self.steps)
+        if isinstance(self.lr, bool) or not isinstance(self.lr, Real) or not 0 <= float(self.lr) < inf:
+            raise PolyfedError(f"FineTune: lr must be a number, at least 0, found {self.lr!r}")
+        checks.rows("FineTune: batch", self.batch)
 
 
 class Metrics(NamedTuple):
@@ -103,11 +112,19 @@ class Measure:
         return replace(self.round, longest=longest, shortest=0), rows
 
     def models(
-        self, round: Round, method: Algorithm, server: Server, state: State, client: jax.Array, data: Data, rate: Any
+        self,
+        round: Round,
+        method: Algorithm,
+        server: Server,
+        state: State,
+        client: jax.Array,
+        data: Data,
+        rate: jax.Array | None,
     ) -> dict[str, Tree]:
         """The models of a client that are measured, by name; `round` and `data` are those of `adapting`."""
         shared = global_model(server)
         if self.finetune is not None:
+            assert rate is not None
             return {"finetuned": tuned(round, self.finetune, shared, client, data, rate)}
         if deploys_shared(method, server, state):
             return {"global": shared}
@@ -182,7 +199,7 @@ class Measure:
         return values if problem.class_weight is None else [*values, problem.row_loss(outputs, targets)]
 
 
-def tuned(round: Round, tune: FineTune, params: Tree, client: jax.Array, data: Data, rate: Any) -> Tree:
+def tuned(round: Round, tune: FineTune, params: Tree, client: jax.Array, data: Data, rate: Scalar) -> Tree:
     """The model after a client's fine-tuning on its training rows."""
     f = round.exact.objective(data, client, 0)
     key = randomness.client_key(randomness.purpose_key(data.seed, Purpose.FINETUNE), data.client_ids[client])

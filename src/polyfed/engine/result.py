@@ -88,6 +88,14 @@ class Result:
         """
         return from_above("studies.kept_result", "save_result")(self, folder)
 
+    def save_pretrained(self, folder: str | Path, alone: Result | None = None) -> Path:
+        """Like `save`, with a model card, README.md, as model hubs show one.
+
+        It says which models these are, the digest of their data, how good they are on test rows, and, where the run
+        `alone` of the same problem is given, the verdict for each client.
+        """
+        return from_above("studies.model_card", "save_pretrained")(self, folder, alone)
+
     @property
     def problem(self) -> Problem:
         return self.simulation.problem

@@ -17,6 +17,7 @@ from typing import Any
 
 from polyfed import __version__
 from polyfed.core.errors import PolyfedError
+from polyfed.core.extras import extra_package
 from polyfed.core.files import check_file, whole, write_text
 from polyfed.models import Params
 from polyfed.problem.prediction import Predictor
@@ -37,10 +38,9 @@ def export_model(path: str | Path, predictor: Predictor, params: Params, about: 
     check_file(path)
     facts = {"polyfed": __version__, **about, "loss": predictor.loss, "labels": predictor.labels}
     if path.suffix == ".onnx":
-        try:
-            from polyfed.export.onnx_file import onnx_model
-        except ImportError:
-            raise PolyfedError("ONNX is not installed; pip install 'polyfed[onnx]'") from None
+        extra_package("onnx", "onnx", f"{path}")
+        from polyfed.export.onnx_file import onnx_model
+
         _write(path, onnx_model(predictor, params, facts).SerializeToString())
         return [path]
     from polyfed.export.portable import portable_facts, portable_model

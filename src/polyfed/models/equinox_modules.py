@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeGuard
 import jax
 
 from polyfed.core.errors import PolyfedError
+from polyfed.core.extras import extra_package
 from polyfed.core.trees import Tree
 from polyfed.models.base import Model
 
@@ -24,10 +25,9 @@ def equinox(make: Callable[[jax.Array], Module] | Module) -> Model:
     in training and none in evaluation, where its dropout layers are put into inference mode. The parameters are the
     module's real arrays; all else (activations, sizes, whole numbers) is fixed.
     """
-    try:
-        import equinox as eqx
-    except ImportError:
-        raise PolyfedError("Equinox is not installed; pip install 'polyfed[equinox]'") from None
+    extra_package("equinox", "equinox", "pf.models.equinox")
+    import equinox as eqx
+
     if isinstance(make, eqx.Module):
         given, draw = make, lambda key: make
     elif callable(make):

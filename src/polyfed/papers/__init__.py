@@ -8,6 +8,10 @@ reproduce                           runs them: `polyfed reproduce`
 
 from __future__ import annotations
 
+from polyfed.core.extras import extra_package
+
+extra_package("matplotlib", "figures", "polyfed reproduce")
+
 from polyfed.papers.catalogue import EXPERIMENTS, get, reproduce_list
 from polyfed.papers.reproduce import redraw, reproduce
 from polyfed.papers.shared.claims import Claim

@@ -10,7 +10,8 @@ from string import Template
 import numpy as np
 
 from polyfed.core.files import write_text
-from polyfed.studies.advice import Advice, SiteAdvice
+from polyfed.report.interval_line import interval_line, reach_of, shown, signed
+from polyfed.studies.advice import Advice
 
 PAGE = Template("""<!doctype html>
 <html lang="en">
@@ -23,6 +24,7 @@ PAGE = Template("""<!doctype html>
 <style>
 $style
 .span { display: block; width: 190px; height: 14px; }
+.details li { display: list-item; }
 .effect { text-align: right; border-radius: 4px; }
 </style>
 </head>
@@ -35,7 +37,8 @@ $style
 <main>
   <section><h2>Site by site</h2>
     <p>The gain of following this advice over going alone, in $metric, with its 95% interval. The verdict is each site's
-    own. Where it cannot tell, the smallest gain that its rows could have shown stands below.</p>
+    own, before correction for their number. Where it cannot tell, the smallest gain that its rows could have shown
+    stands below.</p>
     <div class="scroll" tabindex="0">$sites</div></section>
   $influence
   <section><h2>What was tried</h2>
@@ -58,12 +61,11 @@ $style
 def write_advice_page(advice: Advice, path: Path, *, title: str) -> None:
     """Write the page, one file without scripts."""
     details = [
-        f"Mean gain over the sites: {_signed(advice.mean.estimate)}"
-        + (f" (95%: {_signed(advice.mean.low)} to {_signed(advice.mean.high)})" if advice.mean.known else ""),
+        *advice.beside,
         f"One training: {advice.rounds} rounds, {advice.bits_up / 8e6:.2g} MB up and {advice.bits_down / 8e6:.2g} MB "
         f"down by all sites, {advice.training_seconds:.2g} s here; found in {advice.seconds:.0f} s",
         *([] if advice.privacy is None else [advice.privacy.sentence]),
-        *([f"Not tried for want of time: {'; '.join(advice.skipped)}"] if advice.skipped else []),
+        *([f"Not tried for want of time: {advice.not_tried}"] if advice.skipped else []),
         *advice.warnings,
     ]
     style = files("polyfed.report").joinpath("assets", "report.css").read_text(encoding="utf-8")
@@ -83,50 +85,35 @@ def write_advice_page(advice: Advice, path: Path, *, title: str) -> None:
 
 
 def _sites(advice: Advice) -> str:
-    ends = [v for s in advice.sites for v in (s.gain_low, s.gain_high) if v is not None]
-    reach = max([abs(v) for v in ends], default=1.0) or 1.0
+    reach = reach_of(v for s in advice.sites for v in (s.gain_low, s.gain_high))
     rows = []
     for site in advice.sites:
         low, high = site.gain_low, site.gain_high
-        between = "" if low is None or high is None else f"<br><small>{_signed(low)} to {_signed(high)}</small>"
-        below = ""
+        between = line = below = ""
+        if low is not None and high is not None:
+            between = f"<br><small>{signed(low)} to {signed(high)}</small>"
+            line = interval_line(site.gain, low, high, site.verdict, reach)
         if site.verdict == "cannot tell" and site.smallest is not None:
             below = f"<br><small>nothing below {site.smallest:.2g}</small>"
         rows.append(
-            f"<tr><th scope='row'>{escape(site.client)}</th><td>{site.rows:,}<br><small>{site.test_rows:,} test</small>"
-            f"</td><td>{site.alone:.4f}</td><td>{site.advised:.4f}</td><td>{_signed(site.gain)}{between}</td>"
-            f"<td>{_bar(site, reach)}</td><td>{site.verdict}{below}</td><td>{site.deploy}</td></tr>"
+            f"<tr><th scope='row'>{escape(site.client)}</th><td>{site.verdict}{below}</td><td>{site.deploy}</td>"
+            f"<td>{signed(site.gain)}{between}</td><td>{line}</td><td>{shown(site.alone)}</td>"
+            f"<td>{shown(site.advised)}</td><td>{site.rows:,}<br><small>{site.test_rows:,} test</small></td></tr>"
         )
-    heads = ("Site", "Rows", "Alone", "Advised", "Gain", "95% interval", "Verdict", "Deploy")
+    heads = ("Site", "Verdict", "Deploy", "Gain", "95% interval", "Alone", "Advised", "Rows")
     return _table(heads, rows)
-
-
-def _bar(site: SiteAdvice, reach: float) -> str:
-    """The interval as a line around zero."""
-    if site.gain_low is None or site.gain_high is None:
-        return ""
-
-    def x(value: float) -> float:
-        return 95 + 90 * value / reach
-
-    colour = {"gains": "var(--good)", "loses": "var(--bad)"}.get(site.verdict, "var(--alone)")
-    return (
-        "<svg class='span' viewBox='0 0 190 14' role='img' aria-label='interval'>"
-        "<line x1='95' x2='95' y1='0' y2='14' stroke='var(--alone)'/>"
-        f"<line x1='{x(site.gain_low):.1f}' x2='{x(site.gain_high):.1f}' y1='7' y2='7' stroke='{colour}' "
-        f"stroke-width='3'/><circle cx='{x(site.gain):.1f}' cy='7' r='4' fill='{colour}'/></svg>"
-    )
 
 
 def _methods(advice: Advice) -> str:
     name = advice.metric.name
     rows = []
     for row in sorted(advice.table, key=lambda row: row["validation_loss"]):
-        chosen = row["method"] == advice.method and row["model"] == advice.model
-        mark = " <small>(chosen)</small>" if chosen else ""
+        same = row["method"] == advice.method and row["model"] == advice.model
+        chosen = same and row["apart"] == bool(advice.apart)
+        mark = " <small>(some apart)</small>" * row["apart"] + " <small>(chosen)</small>" * chosen
         rows.append(
             f"<tr><th scope='row'>{escape(row['method'])}{mark}</th><td>{escape(row['model'])}</td>"
-            f"<td>{row['validation_loss']:.4f}</td><td>{row[name]:.4f}</td></tr>"
+            f"<td>{shown(row['validation_loss'])}</td><td>{shown(row[name])}</td></tr>"
         )
     return _table(("Method", "Model", "Validation loss", f"Test {advice.metric.label}"), rows)
 
@@ -139,7 +126,7 @@ def _influence(advice: Advice) -> str:
     rows = []
     for i, out in enumerate(found.clients):
         cells = "".join(_effect(value, most) for value in found.effect[i])
-        rows.append(f"<tr><th scope='row'>{escape(out)}</th>{cells}<td><b>{_signed(found.brings[i])}</b></td></tr>")
+        rows.append(f"<tr><th scope='row'>{escape(out)}</th>{cells}<td><b>{signed(found.brings[i])}</b></td></tr>")
     heads = ("Without", *found.clients, "Mean")
     return (
         "<section><h2>Who gains from whom</h2><p>A row leaves one site out. A cell says by how much the test loss of "
@@ -154,13 +141,9 @@ def _effect(value: float, most: float) -> str:
         return "<td></td>"
     colour = "var(--good)" if value > 0 else "var(--bad)"
     shade = f"color-mix(in srgb, {colour} {round(45 * abs(value) / most)}%, transparent)"
-    return f"<td class='effect' style='background: {shade}'>{_signed(value)}</td>"
+    return f"<td class='effect' style='background: {shade}'>{signed(value)}</td>"
 
 
 def _table(heads: tuple[str, ...], rows: list[str]) -> str:
     head = "".join(f"<th scope='col'>{escape(name)}</th>" for name in heads)
     return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
-
-
-def _signed(value: float) -> str:
-    return f"{value:+.4f}".replace("-", "−")

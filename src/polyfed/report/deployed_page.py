@@ -13,6 +13,7 @@ from typing import Any, Self
 
 from polyfed.core.errors import PolyfedError
 from polyfed.core.files import write_text
+from polyfed.report.interval_line import interval_line, reach_of, shown, signed
 
 VERDICTS = ("gains", "loses", "cannot tell")
 LONGEST = 256
@@ -148,9 +149,7 @@ def _answer(outcomes: Sequence[Outcome]) -> str:
 
 def _detail(one: Outcome) -> str:
     told = one.deployed
-    text = (
-        f"{one.site} deploys the {one.deploy} model: {one.metric} {_shown(told.value)} on {one.test_rows:,} test rows"
-    )
+    text = f"{one.site} deploys the {one.deploy} model: {one.metric} {shown(told.value)} on {one.test_rows:,} test rows"
     if told.verdict == "cannot tell" and told.smallest is not None:
         text += f", which could have shown no gain below {told.smallest:.2g}"
     return text
@@ -158,45 +157,24 @@ def _detail(one: Outcome) -> str:
 
 def _section(one: Outcome) -> str:
     ends = [v for m in one.models for v in (m.gain, m.gain_low, m.gain_high) if v is not None]
-    reach = max(map(abs, ends), default=1.0) or 1.0
+    reach = reach_of(ends)
     rows = []
     for model in one.models:
-        between = ""
-        if model.gain_low is not None and model.gain_high is not None:
-            between = f"<br><small>{_signed(model.gain_low)} to {_signed(model.gain_high)}</small>"
-        gain = "" if model.gain is None else _signed(model.gain)
+        between = line = ""
+        if model.gain is not None and model.gain_low is not None and model.gain_high is not None:
+            between = f"<br><small>{signed(model.gain_low)} to {signed(model.gain_high)}</small>"
+            line = interval_line(model.gain, model.gain_low, model.gain_high, model.verdict, reach)
+        gain = "" if model.gain is None else signed(model.gain)
         mark = " <small>(deployed)</small>" if model.model == one.deploy else ""
         rows.append(
-            f"<tr><th scope='row'>{escape(WORDS[model.model])}{mark}</th><td>{_shown(model.value)}</td>"
-            f"<td>{gain}{between}</td><td>{_bar(model, reach)}</td><td>{escape(model.verdict or '')}</td></tr>"
+            f"<tr><th scope='row'>{escape(WORDS[model.model])}{mark}</th><td>{shown(model.value)}</td>"
+            f"<td>{escape(model.verdict or '')}</td><td>{gain}{between}</td><td>{line}</td></tr>"
         )
     heads = "".join(
-        f"<th scope='col'>{escape(h)}</th>" for h in ("Model", one.metric, "Gain over alone", "95% interval", "Verdict")
+        f"<th scope='col'>{escape(h)}</th>" for h in ("Model", one.metric, "Verdict", "Gain over alone", "95% interval")
     )
     return (
         f"  <section><h2>{escape(one.site)}</h2><p>{one.rows:,} training rows, {one.test_rows:,} test rows.</p>"
         f"<div class='scroll' tabindex='0'><table><thead><tr>{heads}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
         "</div></section>"
     )
-
-
-def _bar(model: Standing, reach: float) -> str:
-    """The interval as a line around zero."""
-    if model.gain is None or model.gain_low is None or model.gain_high is None:
-        return ""
-    low, mid, high = (95 + 90 * value / reach for value in (model.gain_low, model.gain, model.gain_high))
-    colour = {"gains": "var(--good)", "loses": "var(--bad)"}.get(model.verdict or "", "var(--alone)")
-    return (
-        "<svg class='span' viewBox='0 0 190 14' role='img' aria-label='interval'>"
-        "<line x1='95' x2='95' y1='0' y2='14' stroke='var(--alone)'/>"
-        f"<line x1='{low:.1f}' x2='{high:.1f}' y1='7' y2='7' stroke='{colour}' stroke-width='3'/>"
-        f"<circle cx='{mid:.1f}' cy='7' r='4' fill='{colour}'/></svg>"
-    )
-
-
-def _shown(value: float | None) -> str:
-    return "none" if value is None else f"{value:.4f}"
-
-
-def _signed(value: float) -> str:
-    return f"{value:+.4f}".replace("-", "−")

@@ -77,10 +77,10 @@ def could_be_seen(gains: Gains, task: Task) -> str:
     return f"at {where} clients no difference could have been seen"
 
 
-def reach(interval: Interval, task: Task) -> str:
+def reach(interval: Interval, task: Task, of: str = "") -> str:
     """The interval's ends, or that they are not known."""
     ends = between(interval, task.is_share)
-    return ends if ends == NO_INTERVAL else f"95% interval {ends}"
+    return ends if ends == NO_INTERVAL else f"95% interval{of} {ends}"
 
 
 def _verdict(subject: str, gains: Gains, task: Task, over: str, against: str) -> str:
@@ -129,8 +129,8 @@ def _average(interval: Interval | None, task: Task, over: str, against: str, who
     seen = Interval(-interval.estimate, -interval.high, -interval.low) if down else interval
     size = moved(seen, task).removeprefix("+")
     change = f"{whose} {task.label} {'rises' if rises else 'falls'} by {size}"
-    if interval.sign == "undecided":
-        return f"{change} {against}, which may be chance ({reach(seen, task)})."
+    if interval.sign == "undecided":  # both signs are inside: what they mean must be said, and be as in the tables
+        return f"{change} {against}, which may be chance ({reach(interval, task, ' of the gain')})."
     return f"{change} ({reach(seen, task)}) {over if rises and not down else against}."
 
 

@@ -45,8 +45,18 @@ def notes(methods: Sequence[Method]) -> str:
             "with a band from the lowest to the highest, and a client’s figures are means over them; gains and "
             "verdicts are of all runs together."
         )
-    listed = f"<ul>{''.join(f'<li>{line}</li>' for line in lines)}</ul>"
+    listed, data = _list(lines), _of_data(methods)
     if len({method.figure for method in methods}) == 1:
-        return f"{listed}<p>In a sentence: {escape(methods[0].figure)}.</p>"
-    deployed = "".join(f"<li><b>{escape(method.label)}:</b> {escape(method.figure)}</li>" for method in methods)
-    return f"{listed}<h3>Per method</h3><ul>{deployed}</ul>"
+        return f"{listed}<p>In a sentence: {escape(methods[0].figure)}.</p>{data}"
+    deployed = [f"<b>{escape(method.label)}:</b> {escape(method.figure)}" for method in methods]
+    return f"{listed}<h3>Per method</h3>{_list(deployed)}{data}"
+
+
+def _of_data(methods: Sequence[Method]) -> str:
+    """How labels and columns were read, as the runs said it before they began."""
+    said = dict.fromkeys(note for method in methods for run in method.runs for note in run.summary.get("notes") or [])
+    return f"<h3>How the data was read</h3>{_list([escape(note) for note in said])}" if said else ""
+
+
+def _list(lines: Sequence[str]) -> str:
+    return f"<ul>{''.join(f'<li>{line}</li>' for line in lines)}</ul>"

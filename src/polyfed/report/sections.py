@@ -120,7 +120,12 @@ def configs(methods: Sequence[Method]) -> str:
     for i, method in enumerate(methods):
         for run in method.runs:
             counts = [(run.summary.get(key), key) for key in ("rounds", "parameters")]
-            facts = [f"seed {run.seed}", *(f"{number:,} {key}" for number, key in counts if isinstance(number, int))]
+            split = [f"split {run.summary['split']}"] if run.summary.get("splits", 1) > 1 else []
+            facts = [
+                *split,
+                f"seed {run.seed}",
+                *(f"{number:,} {key}" for number, key in counts if isinstance(number, int)),
+            ]
             types = [run.summary[key] for key in ("dtype", "compute") if run.summary.get(key)]
             facts += [" with products in ".join(dict.fromkeys(types))] if types else []
             summary = f"{swatch(i)}{escape(method.label)} <small>{escape(' · '.join(facts))}</small>"
@@ -153,7 +158,7 @@ def _chosen(methods: Sequence[Method], table: Table, heads: dict[str, str]) -> s
             cells.append(f'<td class="best">{text}</td>' if table.is_best(i, j) else f"<td>{text}</td>")
         runs = f" <small>{len(line.runs)} runs</small>" if len(line.runs) > 1 and i < len(methods) else ""
         bad = [f'<em class="bad">{mark}</em>' for mark in line.marks if mark in ("diverged", "test labels leak", WORSE)]
-        few = [f"<small>{mark}</small>" for mark in line.marks if mark.startswith(FEWER)]
+        few = [f"<small>{mark}</small>" for mark in line.marks if mark.startswith(FEWER) and "gain" in heads]
         name = f"{escape(line.label)}{runs}{' '.join(['', *bad, *few])}"
         body.append(_row(i, name, cells) if i < len(methods) else _yardstick(name, cells))
     return html_table(["Method", *(heads[key].format(metric=task.name) for _, key in chosen)], body)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from polyfed.core.extras import extra_package
+
+extra_package("sklearn", "sklearn", "polyfed.sklearn")
+
 from polyfed.sklearn.estimators import FederatedClassifier, FederatedRegressor
 
 __all__ = ["FederatedClassifier", "FederatedRegressor"]

@@ -354,6 +354,7 @@ def write_outcome(
         "chunk": simulation.programs.round.chunk,
         "excluded": simulation.excluded,
         "diverged": result.diverged is not None,
+        "notes": config.problem.notes,
         "cautions": said + [str(doubt) for doubt in doubts],
         "worse_than_constant": any(doubt.kind == WORSE_THAN_CONSTANT for doubt in doubts),
         "adapted_on_test": adapts_on_test(simulation, method),

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from polyfed.core.errors import PolyfedError
+from polyfed.core.extras import extra_package
+from polyfed.core.files import safe_cell
 from polyfed.data.formats.tables import read_with_dialect
 from polyfed.data.tables.columns import Category
 from polyfed.data.tables.dialect import Dialect
@@ -23,14 +25,22 @@ class Scored:
     table: Any
     """a DataFrame; the cells of a CSV are as they were written"""
     dialect: Dialect
+    written: int = 0
+    """how many of its columns stood in a CSV before; no word of the others can be taken for a formula"""
 
     def as_csv(self) -> str:
-        return self.table.to_csv(index=False, sep=self.dialect.separator)
+        table = self.table.copy()
+        for column in table.columns[self.written :]:
+            if table[column].dtype.kind not in "biufM":
+                table[column] = [safe_cell(cell) for cell in table[column]]
+        names = [*table.columns[: self.written], *map(safe_cell, table.columns[self.written :])]
+        return table.to_csv(index=False, sep=self.dialect.separator, header=names)
 
     def write(self, path: Path) -> None:
         """A Parquet file where the name says so, else CSV; whole or not at all."""
         part = path.with_name(f".{path.name}.part")
         if path.suffix == ".parquet":
+            extra_package("pyarrow", "parquet", f"{path}: a Parquet file")
             self.table.to_parquet(part, index=False)
         else:
             part.write_text(self.as_csv(), encoding=self.dialect.encoding)
@@ -58,9 +68,10 @@ def predict_file(run: Path, rows: Path, client: str | None, *, shared: bool = Fa
         return Scored(scored, Dialect())
     options: Any = {"sep": dialect.separator, "encoding": dialect.encoding, "index_col": False}
     written = pd.read_csv(rows, dtype="str", keep_default_na=False, **options)
-    for name in scored.columns[len(written.columns) :]:
+    own = len(written.columns)
+    for name in scored.columns[own:]:
         written[name] = scored[name].to_numpy()
-    return Scored(written, dialect)
+    return Scored(written, dialect, own)
 
 
 def models_of(run: Path, client: str | None, *, shared: bool) -> tuple[SavedModels, str | None]:
@@ -94,7 +105,7 @@ def _scored(models: SavedModels, frame: Any, client: str | None, shared: bool) -
         raise PolyfedError(
             f"column {column!r} has no client name in row {int(owners.isna().argmax())} (counted from 0)"
         )
-    return models.predict_each(map(str, owners.tolist()), frame)
+    return models.predict_each((str(owner).strip() for owner in owners.tolist()), frame)
 
 
 def _categories(preparation: Preparation) -> Sequence[str]:

@@ -15,8 +15,10 @@ import numpy as np
 
 from polyfed.algorithms.contract import Algorithm, kinds
 from polyfed.core.errors import PolyfedError, suggestion
+from polyfed.core.extras import extra_package
 from polyfed.problem.metrics import Metric
 
+SEARCHES = ("grid", "random", "optuna")
 TRIES = 200
 """Draws for each candidate that is wanted, before a space counts as too small."""
 DIGITS = 4
@@ -34,7 +36,7 @@ class TuneSettings:
     repeats: int = 1
     """runs per candidate, each with another seed: its score is their mean"""
     search: str = "grid"
-    """"grid" or "random" """
+    """"grid", "random" or "optuna" """
     by: str = "loss"
     """what chooses, on validation rows: "loss", or a metric; ties go to the better loss, then to the middle"""
     seed: int = 0
@@ -63,7 +65,7 @@ class Axis:
         if self.values:
             return list(self.values)
         space = np.geomspace if self.log else np.linspace
-        return list(dict.fromkeys(self._number(value) for value in space(self.low, self.high, count)))
+        return list(dict.fromkeys(self.number(value) for value in space(self.low, self.high, count)))
 
     def draw(self, random: np.random.Generator, between: bool) -> Any:
         """A draw from a range or the list; with `between`, listed numbers are the ends of a range."""
@@ -77,9 +79,9 @@ class Axis:
     def _drawn(self, random: np.random.Generator, low: float, high: float, log: bool) -> Any:
         share = random.uniform()
         value = low * (high / low) ** share if log else low + (high - low) * share
-        return self._number(min(max(value, low), high))
+        return self.number(min(max(value, low), high))
 
-    def _number(self, value: Any) -> float | int:
+    def number(self, value: Any) -> float | int:
         return round(float(value)) if self.kind == "whole" else float(f"{float(value):.{DIGITS}g}")
 
 
@@ -98,19 +100,27 @@ class TunePlan:
         settings, space, owner = self.settings, self.spaces[label], f"tune.space of '{label}'"
         if not space:
             return [("fixed", {})]
-        random = np.random.default_rng([settings.seed, _word(label)])
+        random = np.random.default_rng([settings.seed, label_number(label)])
         candidates: dict[str, tuple[str, dict[str, Any]]] = {}
         if settings.search == "grid":
             for values in _grid(space, settings.budget, owner):
-                candidates.setdefault(_key(values), ("grid", values))
+                candidates.setdefault(values_key(values), ("grid", values))
         for _ in range(TRIES * settings.budget):
             if len(candidates) >= settings.budget:
                 return list(candidates.values())
             values = {axis.name: axis.draw(random, settings.search == "grid") for axis in space}
-            candidates.setdefault(_key(values), ("random", values))
-        raise PolyfedError(
-            f"{owner}: has {len(candidates)} different candidates, fewer than tune.budget = {settings.budget}; "
-            "give a range or more values, or lower the budget"
+            candidates.setdefault(values_key(values), ("random", values))
+        raise self.too_few(label, len(candidates))
+
+    def count(self, label: str) -> int:
+        """How many candidates a method gets."""
+        return self.settings.budget if self.spaces[label] else 1
+
+    def too_few(self, label: str, found: int) -> PolyfedError:
+        """What is wrong with a space that is smaller than the budget."""
+        return PolyfedError(
+            f"tune.space of '{label}': has {found} different candidates, fewer than tune.budget = "
+            f"{self.settings.budget}; give a range or more values, or lower the budget"
         )
 
 
@@ -129,8 +139,10 @@ def tune_plan(section: Any, methods: Mapping[str, type[Algorithm]], where: str) 
         value = getattr(settings, key)
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < low):
             raise PolyfedError(f"{where}: tune.{key} must be a whole number, at least {low}, found {value!r}")
-    if settings.search not in ("grid", "random"):
-        raise PolyfedError(f"{where}: tune.search must be 'grid' or 'random', found {settings.search!r}")
+    if settings.search not in SEARCHES:
+        raise PolyfedError(f"{where}: tune.search must be one of {', '.join(SEARCHES)}, found {settings.search!r}")
+    if settings.search == "optuna":
+        extra_package("optuna", "optuna", f"{where}: tune.search = 'optuna'")
     if not isinstance(settings.by, str):
         shown = f"the metric '{settings.by.name}' of your own" if isinstance(settings.by, Metric) else repr(settings.by)
         raise PolyfedError(f"{where}: tune.by must be 'loss' or the name of a metric, found {shown}")
@@ -205,10 +217,11 @@ def _grid(space: Space, budget: int, owner: str) -> list[dict[str, Any]]:
     ]
 
 
-def _key(values: Mapping[str, Any]) -> str:
+def values_key(values: Mapping[str, Any]) -> str:
+    """What makes two candidates of a method the same."""
     return json.dumps(values, sort_keys=True, default=repr)
 
 
-def _word(label: str) -> int:
+def label_number(label: str) -> int:
     """A number from a label, so that each method's draws are its own."""
     return int.from_bytes(hashlib.blake2b(label.encode(), digest_size=8).digest())

@@ -3,20 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from importlib import import_module
-from typing import Any
 
-from polyfed.core.errors import PolyfedError
+from polyfed.engine.history import HistoryRow
 from polyfed.engine.simulation import Simulation
-
-
-def package(name: str, title: str) -> Any:
-    """A tracker's package, or a sentence that says how to get it."""
-    try:
-        return import_module(name)
-    except ImportError:
-        raise PolyfedError(f"{title} is not installed; pip install 'polyfed[{title.lower()}]'") from None
 
 
 def settings_of(simulation: Simulation) -> dict[str, str | int | float | bool]:
@@ -39,7 +28,7 @@ def settings_of(simulation: Simulation) -> dict[str, str | int | float | bool]:
     }
 
 
-def figures_of(row: Mapping[str, Any]) -> dict[str, float]:
+def figures_of(row: HistoryRow) -> dict[str, float]:
     """The numbers of a row of the history, but for the round; what is not finite is left out."""
     figures = {name: float(value) for name, value in row.items() if isinstance(value, int | float) and name != "round"}
     return {name: value for name, value in figures.items() if math.isfinite(value)}

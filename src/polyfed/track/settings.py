@@ -6,10 +6,9 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from polyfed.core.errors import PolyfedError, suggestion
-from polyfed.core.files import slug
+from polyfed.core.files import JsonObject, slug
 from polyfed.engine.callbacks import Callback
 from polyfed.track.mlflow import MLflow
 from polyfed.track.tensorboard import TensorBoard
@@ -45,7 +44,7 @@ class Track:
         return made
 
 
-def track_settings(section: Mapping[str, Any] | None, where: str, folder: Path | None) -> Track | None:
+def track_settings(section: JsonObject | None, where: str, folder: Path | None) -> Track | None:
     """Check the section [track]; every mistake is named, also a tracker that is not installed."""
     if section is None:
         return None

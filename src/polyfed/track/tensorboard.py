@@ -6,10 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+from polyfed.core.extras import extra_package
 from polyfed.engine.callbacks import Callback
+from polyfed.engine.history import HistoryRow
 from polyfed.engine.result import Result
 from polyfed.engine.simulation import Simulation
-from polyfed.track.facts import figures_of, package, settings_of
+from polyfed.track.facts import figures_of, settings_of
 
 
 class TensorBoard(Callback):
@@ -17,7 +19,7 @@ class TensorBoard(Callback):
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
-        self._made = package("tensorboardX", "TensorBoard").SummaryWriter
+        self._made = extra_package("tensorboardX", "tensorboard", "track.tensorboard").SummaryWriter
         self._writer: Any = None
 
     def on_start(self, simulation: Simulation) -> None:
@@ -25,7 +27,7 @@ class TensorBoard(Callback):
         text = json.dumps(settings_of(simulation), indent=1)
         self._writer.add_text("settings", f"```\n{text}\n```", simulation.round)
 
-    def on_evaluate(self, simulation: Simulation, row: dict[str, Any]) -> None:
+    def on_evaluate(self, simulation: Simulation, row: HistoryRow) -> None:
         for name, value in figures_of(row).items():
             self._writer.add_scalar(name, value, row["round"])
         self._writer.flush()

@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from polyfed.core.extras import extra_package
 from polyfed.engine.callbacks import Callback
+from polyfed.engine.history import HistoryRow
 from polyfed.engine.result import Result
 from polyfed.engine.simulation import Simulation
-from polyfed.track.facts import figures_of, package, settings_of
+from polyfed.track.facts import figures_of, settings_of
 
 
 class WandB(Callback):
@@ -22,7 +24,7 @@ class WandB(Callback):
         folder: str | Path | None = None,
     ) -> None:
         self.project, self.name, self.mode, self.folder = project, name, mode, folder
-        self._wandb = package("wandb", "WandB")
+        self._wandb = extra_package("wandb", "wandb", "track.wandb")
         self._run: Any = None
 
     def on_start(self, simulation: Simulation) -> None:
@@ -35,7 +37,7 @@ class WandB(Callback):
             reinit="create_new",
         )
 
-    def on_evaluate(self, simulation: Simulation, row: dict[str, Any]) -> None:
+    def on_evaluate(self, simulation: Simulation, row: HistoryRow) -> None:
         self._run.log(figures_of(row), step=row["round"])
 
     def on_end(self, result: Result) -> None:

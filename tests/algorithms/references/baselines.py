@@ -7,16 +7,17 @@ import numpy as np
 from tests.algorithms.references.shared import Matrix, Members, batches, clients_of, independent_batch, trusted_share
 
 
-def fedavg(problem, rounds, lr, steps, batch, weighting, mu=0.0, *, start: Matrix, seed=0) -> Matrix:
+def fedavg(problem, rounds, lr, steps, batch, weighting, mu=0.0, momentum=0.0, *, start: Matrix, seed=0) -> Matrix:
     """FedAvg; with mu > 0, FedProx."""
     clients = clients_of(problem)
     w = start
     for r in range(rounds):
         sum_of_models, sum_of_weights = np.zeros_like(start), 0.0
         for i, client in enumerate(clients):
-            y = w.copy()
+            y, velocity = w.copy(), 0.0
             for rows in batches(problem, seed, r, i, batch, steps):
-                y = y - lr * (client.grad(y, rows) + mu * (y - w))
+                velocity = momentum * velocity + client.grad(y, rows) + mu * (y - w)
+                y = y - lr * velocity
             weight = client.size if weighting == "size" else 1.0
             sum_of_models, sum_of_weights = sum_of_models + weight * y, sum_of_weights + weight
         w = sum_of_models / sum_of_weights

@@ -137,3 +137,39 @@ def test_with_the_package_a_saved_dataset_is_read(tmp_path, monkeypatch):
         PolyfedError, match=r"owner/set: the package datasets cannot read it \(no dataset of that name\)"
     ):
         data.load("huggingface", name="owner/set", client="site", target="y")
+
+
+def test_a_column_of_clients_or_a_partitioner_is_needed_and_not_both(tmp_path):
+    for options in ({}, {"client": "site", "partitioner": {"name": "IidPartitioner"}}):
+        with pytest.raises(PolyfedError, match=r"needs either client .* or partitioner"):
+            data.load("huggingface", path=tmp_path, target="y", **options)
+    with pytest.raises(PolyfedError, match="must be a table with a name, found 'IidPartitioner'"):
+        data.load("huggingface", path=tmp_path, target="y", partitioner="IidPartitioner")
+
+
+def test_a_partitioner_of_flwr_datasets_says_whose_row_it_is(tmp_path):
+    """Each client gets the rows that the partitioner itself gives it."""
+    datasets, partitioners = pytest.importorskip("datasets"), pytest.importorskip("flwr_datasets.partitioner")
+    rows = {"x": [float(row) for row in range(300)], "y": [row % 3 for row in range(300)]}
+    dataset = datasets.Dataset.from_dict(rows)
+    dataset.save_to_disk(tmp_path / "set")
+    options = {"num_partitions": 4, "partition_by": "y", "alpha": 5.0, "min_partition_size": 0, "seed": 1}
+    section = {"name": "DirichletPartitioner", **options}
+    federation = data.load("huggingface", path=tmp_path / "set", target="y", partitioner=section)
+    theirs = partitioners.DirichletPartitioner(**options)
+    theirs.dataset = dataset
+    assert federation.clients == tuple(f"client-{number}" for number in range(4))
+    for number in range(4):
+        parts = (federation.train, federation.validation, federation.test)
+        ours = np.concatenate([part.x[part.offsets[number] : part.offsets[number + 1]].ravel() for part in parts])
+        assert sorted(ours.tolist()) == sorted(theirs.load_partition(number)["x"])
+    assert federation.source["partitioner"] == section
+    linear = {"name": "LinearPartitioner", "num_partitions": 3}
+    assert len(data.load("huggingface", path=tmp_path / "set", target="y", partitioner=linear)) == 3
+    for wrong, message in (
+        ({"name": "DirichletPartitoner"}, "did you mean 'DirichletPartitioner'"),
+        ({"name": "IidPartitioner", "num_partitions": 0}, "IidPartitioner refuses"),
+        ({"name": "DirichletPartitioner", "alpha": 1}, "DirichletPartitioner refuses"),
+    ):
+        with pytest.raises(PolyfedError, match=message):
+            data.load("huggingface", path=tmp_path / "set", target="y", partitioner=wrong)

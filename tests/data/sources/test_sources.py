@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_digits
 
 import polyfed.data as data
 from polyfed.core.errors import PolyfedError
@@ -145,6 +146,10 @@ def test_sines_are_the_groups_functions_on_their_own_points():
 def test_digits_are_scaled_and_shared_out_without_loss():
     federation = data.load("digits")
     everything = np.concatenate([federation.split(p).x for p in ("train", "validation", "test")])
+    theirs, digits = load_digits(return_X_y=True)
+    labels = np.concatenate([federation.split(p).y for p in ("train", "validation", "test")])
+    rows = np.column_stack([everything * 16, labels])
+    assert sorted(map(tuple, rows)) == sorted(map(tuple, np.column_stack([theirs, digits])))
     assert everything.shape == (1797, 64)
     assert everything.dtype == np.float32
     assert (everything.min(), everything.max()) == (0, 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import lzma
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -10,6 +11,7 @@ import pytest
 
 from polyfed.core.errors import PolyfedError
 from polyfed.data import Federation
+from polyfed.data.formats.tables import read_table
 from polyfed.data.tables.cells import Cells
 from polyfed.data.tables.columns import Number
 from polyfed.data.tables.dialect import Dialect, find_dialect
@@ -105,3 +107,79 @@ def test_a_decimal_comma_is_read_beside_words_for_missing_cells(tmp_path):
 ROWS_WITH_WORDS = [
     ("a", "1,5", "1,5", "yes"), ("b", "k.A.", "2,5", "no"), ("a", "2,25", "1,5", "no"), ("b", "3,75", "2,5", "yes"),
 ] * 6  # fmt: skip
+
+
+def test_wide_lines_and_long_cells_are_no_obstacle(tmp_path):
+    """csv takes cells of 131,072 letters; a wide line is one cell under any separator but its own."""
+    wide, long = tmp_path / "wide.csv", tmp_path / "long.csv"
+    names = [f"measurement_{place:05}" for place in range(8500)]
+    cells = ";".join(["1,5"] * 8500)
+    wide.write_text("\n".join([";".join(["site", *names, "y"]), *(f"{site};{cells};0" for site in "abab")]) + "\n")
+    assert find_dialect(wide) == Dialect(";", "utf-8", ",")
+    long.write_text("site;x;note;y\n" + "".join(f"{site};0,{i};short;{i % 2}\n" for i, site in enumerate("abababab")))
+    with long.open("a") as file:
+        file.write(f"a;0,5;{'x' * 150_000};1\n")
+    assert find_dialect(long) == Dialect(";", "utf-8", ",")
+    assert len(Federation.from_csv(long, client="site", target="y")) == 2
+
+
+@pytest.mark.parametrize(
+    ("lines", "separator", "decimal", "values"),
+    [
+        (['"3,013"', "800", '"1,000,000"'], ",", ".", [3013, 800, 1_000_000]),
+        (['"1,013.5"', "800.25", "n/a"], ",", ".", [1013.5, 800.25, np.nan]),
+        (["1.013,5", "800,25", "1.000", "k.A."], ";", ",", [1013.5, 800.25, 1000, np.nan]),
+        (["1,125", "0,500"], ";", ",", [1.125, 0.5]),
+        (["1.125", "0.500"], ";", ".", [1.125, 0.5]),
+        (["51.1234", "7.125", "1,5", "1,5", "1,5", "2,5"], ";", ",", [51.1234, 7.125, 1.5, 1.5, 1.5, 2.5]),
+    ],
+)
+def test_thousands_that_are_set_apart_are_told_from_decimals(tmp_path, lines, separator, decimal, values):
+    path = tmp_path / "t.csv"
+    path.write_text("\n".join([f"value{separator}word", *(f"{line}{separator}x" for line in lines)]) + "\n")
+    assert find_dialect(path) == Dialect(separator, "utf-8", decimal)
+    column: Any = read_table(path, "csv")["value"]
+    np.testing.assert_array_equal(Cells(column).numbers, values)
+
+
+def test_cells_of_several_lines_do_not_hide_the_separator(tmp_path):
+    path = tmp_path / "t.csv"
+    rows = [f'{k},5;"line one\nline two; ""{k}"""; a' for k in range(300)]  # the 200th row is far behind line 200
+    path.write_text("\n".join(["dose;note; site ", *rows]) + "\n")
+    assert find_dialect(path) == Dialect(";", "utf-8", ",")
+    table = read_table(path, "csv")
+    assert list(table.columns) == ["dose", "note", "site"]  # without the blanks around them
+    assert table["dose"].tolist() == [k + 0.5 for k in range(300)]
+
+
+def test_a_line_that_is_cut_short_does_not_hide_the_separator(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("a;b;c\n" + "1;2;3\n" * 30 + "4;5\n")
+    assert find_dialect(path).separator == ";"
+    assert len(read_table(path, "csv")) == 31
+
+
+@pytest.mark.parametrize(
+    ("words", "names", "left_out"),
+    [
+        (["ja ", "nein", "k.A.", "unbekannt"], ("nein", "ja"), 40),
+        (["True", "False", "", "True"], None, 20),
+        (["1.5", "2.5", "-", "unknown"], ("1.5", "2.5"), 40),
+    ],
+)
+def test_words_for_missing_cells_are_no_classes(tmp_path, words, names, left_out):
+    path = tmp_path / "t.csv"
+    lines = [f"{('a', 'b', 'a ', ' b')[k % 4]},{k},{words[k // 2 % 4]}" for k in range(80)]
+    path.write_text("\n".join(["site,x,y", *lines]) + "\n")
+    federation = Federation.from_csv(path, client="site", target="y")
+    assert federation.clients == ("a", "b")
+    assert (federation.classes, federation.label_names) == (2, names)
+    assert f"{left_out} rows without a value of 'y' left out" in federation.notes
+
+
+def test_a_target_of_numbers_with_thousands_is_one_of_numbers(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("site,x,y\n" + "".join(f'{"ab"[k % 2]},{k},"{1000 + 37 * k:,}.5"\n' for k in range(40)))
+    federation = Federation.from_csv(path, client="site", target="y", test=0, validation=0)
+    assert federation.classes is None
+    assert sorted(federation.train.y) == [1000.5 + 37 * k for k in range(40)]

@@ -107,10 +107,10 @@ class History:
             clock.write_text(f"{fault.shift:+d}s\n")
             yield
             clock.write_text("+0s\n")
-        elif fault.kind == "kill":
+        elif fault.kind in ("kill", "restart"):
             self._down.add(fault.target)
             for pid in _processes(self.live.folder / fault.target):
-                _signal(pid, signal.SIGKILL)
+                _signal(pid, signal.SIGKILL if fault.kind == "kill" else signal.SIGTERM)
             self._until(lambda: not _processes(self.live.folder / fault.target))
             yield
             self._down.discard(fault.target)

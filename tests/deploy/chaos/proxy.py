@@ -1,10 +1,11 @@
-"""A way to the server on loopback that can be cut, held up and slowed down."""
+"""A way to the server on loopback that can be cut, held up, slowed down, read and changed."""
 
 from __future__ import annotations
 
 import socket
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 
 CHUNK = 65536
@@ -17,6 +18,8 @@ class Proxy:
         self.target = target
         self.delay = 0.0
         """seconds that every piece waits"""
+        self.change: Callable[[bytes], bytes] = bytes
+        """what becomes of a piece on its way"""
         self._open = threading.Event()
         self._open.set()
         self._sockets: set[socket.socket] = set()
@@ -74,7 +77,7 @@ class Proxy:
                 self._open.wait()
                 if self.delay:
                     time.sleep(self.delay)
-                sink.sendall(piece)
+                sink.sendall(self.change(piece))
         for end in (source, sink):
             with suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)

@@ -7,9 +7,9 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-Kind = Literal["kill", "pause", "cut", "hold", "slow", "clock", "full disk"]
-"""Kill with signal 9 and start again; stop and continue; drop, hold up or slow down connections; a clock that jumps and
-is put right again; no room left where states are written."""
+Kind = Literal["kill", "restart", "pause", "cut", "hold", "slow", "clock", "full disk"]
+"""Kill with signal 9 and start again; end as a service is ended, and start again; stop and continue; drop, hold up or
+slow down connections; a clock that jumps and is put right again; no room left where states are written."""
 KINDS: tuple[Kind, ...] = get_args(Kind)
 SITES = ("north", "south", "west", "east", "centre")
 METHODS: tuple[dict[str, Any], ...] = (
@@ -67,7 +67,7 @@ def schedule(seed: int, kinds: tuple[Kind, ...] = KINDS, rounds: int = 30) -> Sc
 
 def _fault(draw: np.random.Generator, kinds: tuple[Kind, ...]) -> Fault:
     kind = kinds[draw.integers(len(kinds))]
-    anybody = kind in ("kill", "pause", "clock", "full disk")
+    anybody = kind in ("kill", "restart", "pause", "clock", "full disk")
     target = "server" if anybody and draw.random() < 0.3 else SITES[draw.integers(len(SITES))]
     after, lasts = float(draw.uniform(0.3, 4)), float(draw.uniform(0.2, 5))
     shift = int(draw.choice([-86400, -3600, -60, 60, 3600, 86400])) if kind == "clock" else 0

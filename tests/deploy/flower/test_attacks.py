@@ -7,8 +7,10 @@ import socket
 import ssl
 import subprocess
 import sys
+import warnings
+from base64 import b64encode
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from flwr.common.serde import message_from_proto, message_to_proto
 from flwr.proto.fab_pb2 import GetFabRequest
 from flwr.proto.fleet_pb2 import (
     ActivateNodeRequest,
+    DeactivateNodeRequest,
     PullMessagesRequest,
     PushMessagesRequest,
     RegisterNodeFleetRequest,
@@ -34,6 +37,7 @@ from polyfed.deploy.flower.grid import as_message
 from polyfed.deploy.flower.processes import ChildProcess, environment, free_port
 from polyfed.deploy.keys import make_certificates, make_site_key, public_bytes, read_private_key, site_context
 from polyfed.deploy.project import admit
+from tests.deploy.chaos.proxy import Proxy
 from tests.deploy.expected import small
 from tests.deploy.live import SITES, Live
 
@@ -61,14 +65,14 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
 
 
 @contextmanager
-def caller(live: Live, certified: str, signing: str) -> Iterator[FleetHttpClient]:
+def caller(live: Live, certified: str, signing: str, address: str | None = None) -> Iterator[FleetHttpClient]:
     """Flower's client with one site's certificate, which signs its requests with another's key."""
     folder, key = live.folder / certified, read_private_key(live.folder / signing / f"{signing}.key")
     context = site_context(
         folder / "ca.pem", folder / f"{certified}.pem", read_private_key(folder / f"{certified}.key")
     )
     signer = NodeAuthHttpInterceptor(key, key.public_key())
-    with FleetHttpClient(f"https://{live.link.address}", interceptors=[signer], verify=context) as client:
+    with FleetHttpClient(f"https://{address or live.link.address}", interceptors=[signer], verify=context) as client:
         yield client
 
 
@@ -130,6 +134,58 @@ def test_the_servers_certificate_does_not_serve_a_site(guarded) -> None:
     )
     with httpx.Client(verify=context) as client, pytest.raises((httpx.ReadError, httpx.RemoteProtocolError)):
         client.post(f"https://{guarded.link.address}/v1/fleet/activate-node")
+
+
+def test_who_sits_on_the_line_reads_nothing_and_a_changed_bit_ends_the_connection(guarded) -> None:
+    """Everything between 'north' and the server goes through the attacker's hands, in both directions."""
+    proxy, seen = Proxy(guarded.link.federation.port), bytearray()
+    key = read_private_key(guarded.folder / "north" / "north.key")
+    public = public_bytes(key.public_key())
+    request = ActivateNodeRequest(public_key=public, heartbeat_interval=30)
+    log = guarded.server / "logs" / "superlink.log"
+
+    def read(piece: bytes) -> bytes:
+        seen.extend(piece)
+        return piece
+
+    def flip(piece: bytes) -> bytes:
+        return piece[:-1] + bytes([piece[-1] ^ 1])
+
+    try:
+        proxy.change = read
+        with caller(guarded, "north", "north", f"127.0.0.1:{proxy.port}") as client:
+            node = Node(node_id=client.ActivateNode(request).node_id)
+            assert len(seen) > 2000
+            assert not any(word in seen for word in (public, b64encode(public), b"/v1/fleet", b"HTTP/1.1"))
+            guarded.wait(lambda: guarded.online() == ["north"])
+            before = len(log.read_text())
+            proxy.change = flip
+            with pytest.raises(httpx.TransportError):
+                client.DeactivateNode(DeactivateNodeRequest(node_id=node.node_id))
+        assert guarded.online() == ["north"]
+        proxy.change = bytes
+        with caller(guarded, "north", "north", f"127.0.0.1:{proxy.port}") as client:
+            client.DeactivateNode(DeactivateNodeRequest(node_id=node.node_id))
+        guarded.wait(lambda: guarded.online() == [])
+        assert "Traceback" not in log.read_text()[before:]
+    finally:
+        proxy.close()
+
+
+def test_a_version_of_tls_that_is_known_to_be_weak_is_refused(guarded) -> None:
+    folder = guarded.folder / "north"
+    for version, good in ((ssl.TLSVersion.TLSv1_1, False), (ssl.TLSVersion.TLSv1_2, True)):
+        context = site_context(folder / "ca.pem", folder / "north.pem", read_private_key(folder / "north.key"))
+        context.set_ciphers("ALL:@SECLEVEL=0")  # with which OpenSSL would speak it on this side
+        with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
+            context.minimum_version = context.maximum_version = version
+        address = ("127.0.0.1", guarded.link.federation.port)
+        refusal = nullcontext() if good else pytest.raises((ssl.SSLError, ConnectionResetError))
+        plain = socket.create_connection(address, timeout=10)
+        with refusal, plain, context.wrap_socket(plain, server_hostname="127.0.0.1") as tls:
+            assert tls.version() == "TLSv1.2"
+    log = (guarded.server / "logs" / "superlink.log").read_text()
+    assert "a connection was refused: TLS failed (UNSUPPORTED_PROTOCOL)" in log
 
 
 def test_a_site_can_neither_control_runs_nor_register_nor_fetch_apps(guarded) -> None:
@@ -209,7 +265,7 @@ def foreign_app(folder: Path) -> Path:
     return folder
 
 
-@pytest.mark.deploy
+@pytest.mark.full
 def test_flowers_own_commands_do_nothing_to_a_federation_at_work(tmp_path) -> None:
     """`flwr run` of a foreign app, `flwr stop`, `flwr supernode register`, with ca.pem and the address."""
     live = Live(tmp_path / "project", SITES[:2])

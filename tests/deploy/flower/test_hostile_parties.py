@@ -224,7 +224,7 @@ def test_a_server_in_the_middle_reads_a_masked_upload_unless_sites_pinned_each_o
         live.stop()
 
 
-@pytest.mark.deploy
+@pytest.mark.full
 def test_a_server_in_the_wrong_hands_gets_neither_rows_nor_files_of_a_site(tmp_path) -> None:
     live = Live(tmp_path / "project", SITES[:2], changes="ask")
     path = live.folder / "north" / "site.toml"

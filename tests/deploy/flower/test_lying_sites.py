@@ -25,7 +25,6 @@ from tests.deploy.expected import close
 from tests.deploy.lies import FACTS, HOSTILE
 from tests.deploy.live import QUICK, SITES, Live
 
-pytestmark = pytest.mark.deploy
 FEDAVG = {"name": "fedavg", "lr": 0.1, "local_steps": 4, "batch": 8, "weighting": "size"}
 STATEFUL = {"name": "scaffold", "lr": 0.1, "local_steps": 3, "batch": 4, "trust": "never"}
 POLYFED = str(Path(sys.executable).parent / "polyfed")
@@ -83,6 +82,7 @@ def besieged(tmp_path: Path) -> Iterator[Besieged]:
     live.stop()
 
 
+@pytest.mark.full
 def test_malformed_answers_of_every_kind_change_nothing_but_their_senders_part(besieged) -> None:
     """A kind in each round, then an old answer and one in another site's name; the sums are those of the other two."""
     kinds = [*HOSTILE, "replay", "not its name"]
@@ -104,6 +104,7 @@ def test_malformed_answers_of_every_kind_change_nothing_but_their_senders_part(b
     besieged.assert_equal([SITES, *[SITES[1:]] * len(kinds)])
 
 
+@pytest.mark.deploy
 def test_facts_that_would_break_everybodys_model_or_stepsize_are_refused_and_the_server_outlives_them(besieged) -> None:
     besieged.begin("north")
     for place, kind in enumerate(["10^6 classes", "2^40 rows", "rows as text"]):
@@ -123,6 +124,7 @@ def test_facts_that_would_break_everybodys_model_or_stepsize_are_refused_and_the
     besieged.assert_equal()
 
 
+@pytest.mark.deploy
 def test_words_added_under_a_mask_and_wrong_shares_do_not_get_into_a_sum(besieged) -> None:
     """A sum that its uploads cannot have is refused: the run stops with the state before, and goes on from it."""
     besieged.set(FEDAVG, {"rounds": 3}, secure=True, patience=2, deadline=60.0)
@@ -137,6 +139,7 @@ def test_words_added_under_a_mask_and_wrong_shares_do_not_get_into_a_sum(besiege
     besieged.assert_equal()
 
 
+@pytest.mark.deploy
 def test_a_state_that_is_not_finite_is_never_kept_and_a_bad_round_can_be_undone(besieged) -> None:
     besieged.set(STATEFUL, {"rounds": 4}, outlier=float("inf"))
     for site in SITES:
@@ -153,6 +156,7 @@ def test_a_state_that_is_not_finite_is_never_kept_and_a_bad_round_can_be_undone(
     besieged.assert_equal()
 
 
+@pytest.mark.deploy
 def test_a_site_that_hangs_delays_a_round_by_the_deadline_and_no_more(besieged) -> None:
     besieged.set(FEDAVG, {"rounds": 4}, minimum=2, deadline=20.0)
     besieged.lie(rounds={"2": "hang"})
@@ -168,6 +172,7 @@ def test_a_site_that_hangs_delays_a_round_by_the_deadline_and_no_more(besieged) 
     besieged.assert_equal([line["sites"] for line in besieged.link.progress()])
 
 
+@pytest.mark.deploy
 def test_two_processes_of_one_site_do_not_share_its_folder(besieged) -> None:
     besieged.start("south")
     besieged.wait(lambda: "training rows" in besieged.children["south"].log.read_text())
@@ -183,6 +188,7 @@ def test_two_processes_of_one_site_do_not_share_its_folder(besieged) -> None:
     assert besieged.children["south"].running
 
 
+@pytest.mark.deploy
 def test_a_rule_for_single_uploads_withstands_a_lying_process_as_it_does_in_simulation(tmp_path) -> None:
     sites = ["north", "south", "west", "east", "centre"]
     live = Besieged(tmp_path / "project", sites)
@@ -203,6 +209,7 @@ def test_a_rule_for_single_uploads_withstands_a_lying_process_as_it_does_in_simu
     assert np.abs(np.asarray(lost.params["w"]) - np.asarray(found.params["w"])).max() > 0.1
 
 
+@pytest.mark.deploy
 def test_masked_sums_of_two_rosters_cannot_be_subtracted_across_real_processes(besieged) -> None:
     """The server asks for the same uploads without one site, under another run's name, and then its terms again."""
     besieged.set(FEDAVG, {"rounds": 1}, secure=True, patience=1, deadline=60.0)
@@ -217,6 +224,7 @@ def test_masked_sums_of_two_rosters_cannot_be_subtracted_across_real_processes(b
     assert "round 1 was summed up before, with north, south, west" in besieged.log
 
 
+@pytest.mark.deploy
 def test_keys_that_others_can_read_are_refused(besieged) -> None:
     for path, start in (
         (besieged.folder / "north" / "north.key", lambda: besieged.start("north")),

@@ -11,6 +11,7 @@ from flwr.app import Message
 
 import polyfed as pf
 from polyfed.deploy.protocol.wire import as_arrays
+from polyfed.deploy.secure.server_sum import SecureSumServer
 from polyfed.deploy.settings import server_settings
 from tests.conftest import few
 from tests.deploy.expected import close, simulated, small
@@ -114,3 +115,17 @@ def test_what_masks_do_not_go_with_is_named(changes, said) -> None:
     }
     with pytest.raises(pf.PolyfedError, match=said):
         server_settings({**sections, **changes}, "server.toml")
+
+
+def test_a_sum_waits_longer_where_the_one_before_had_to_be_tried_again(loopback, monkeypatch) -> None:
+    """Where sites are slow, no round begins with a wait that has just been too short; where they are not, it ends."""
+    waited: list[float] = []
+    gather, tries = SecureSumServer.gather, iter([False, False, True, True, True, False, True, True, True])
+
+    def slow(secure: SecureSumServer, *args: Any) -> Any:
+        waited.append(secure.deadline)
+        return gather(secure, *args) if next(tries) else None
+
+    monkeypatch.setattr(SecureSumServer, "gather", slow)
+    loopback().serve(small("fedavg"), {"rounds": 6}, secure=True, deadline=0.5, patience=4)
+    assert waited == [0.5, 1.0, 2.0, 1.0, 0.5, 0.5, 1.0, 0.5, 0.5]

@@ -24,6 +24,7 @@ def test_a_run_keeps_what_the_figures_show() -> None:
     last = record.rows[-1]
     assert 0 < last["smallest_data"] < last["largest_data"] < 1
     assert 0 <= last["smallest_weight"] <= 1
+    assert 0 < last["smallest_accuracy"] < 1
     assert last["global_test_variance"] >= 0
     problem = runs.problem_of(TASK.source, TASK.data, TASK.model, 0)
     sizes = np.asarray(problem.federation.train.sizes)

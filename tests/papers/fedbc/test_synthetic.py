@@ -3,30 +3,43 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
+from polyfed import data
+from polyfed.data.federation import Federation
+from polyfed.data.sources.synthetic import client_law
 from polyfed.papers.fedbc import rounds, weights
 from polyfed.papers.fedbc.contenders import GLOBAL
+from polyfed.papers.fedbc.fresh import FRESH, fresh_rows
 from polyfed.papers.fedbc.paper import RIVALS
-from polyfed.papers.fedbc.synthetic import gap, smooth
-from tests.papers.fedbc.made_up import global_rows
+from polyfed.papers.fedbc.runs import Record
+from polyfed.papers.fedbc.synthetic import block_rows, gap
+from polyfed.papers.shared.held_out import options
+from tests.papers.fedbc.made_up import TASK, global_rows
 
 
-def test_gaps_are_means_over_the_last_half_of_the_rounds() -> None:
+def record(smallest: list[float], largest: list[float]) -> Record:
+    pairs = zip(smallest, largest, strict=True)
     rows = [
-        {"method": "FedBC", "seed": 0, "round": r, "largest_weight": 0.1 * r, "smallest_weight": 0.5}
-        for r in (1, 2, 3, 4)
+        {"round": n, "smallest_weight": small, "largest_weight": large} for n, (small, large) in enumerate(pairs, 1)
     ]
-    np.testing.assert_allclose(gap(rows, "weight", method="FedBC"), [(0.2 + 0.1) / 2])
-    np.testing.assert_allclose(smooth(np.array([1.0, 3.0, 5.0]), window=2), [1, 2, 4])
+    return Record(tuple(rows), np.ones(1), None, {})
+
+
+def test_gaps_are_means_of_rounds_and_not_gaps_between_means() -> None:
+    even = record([0.5] * 20, [0.5] * 10 + [0.6, 0.2] * 5)
+    rows = block_rows({(TASK, "FedBC"): [even, record([0.0] * 20, [0.1] * 20)]}, ["weight"])
+    assert [row["round"] for row in rows] == [10, 20, 10, 20]
+    assert rows[1]["largest_weight"] == pytest.approx(0.4)
+    np.testing.assert_allclose(gap(rows, "weight", method="FedBC"), [(0.1 + 0.3) / 2, 0.1])
 
 
 def test_the_gap_of_participants_must_be_smaller_with_fedbc() -> None:
     rows = [
-        {"method": label, "seed": seed, "round": r, "smallest_accuracy": 0.5}
-        | {"largest_accuracy": 0.5 + size + 0.001 * seed + 0.0001 * r * place}
+        {"method": label, "seed": seed, "round": r, "gap_accuracy": size + 0.001 * seed + 0.0001 * r * place}
         for place, (label, size) in enumerate((dict.fromkeys(GLOBAL, 0.3) | {"FedBC": 0.2, "SCAFFOLD": 0.1}).items())
         for seed in range(3)
-        for r in range(1, 5)
+        for r in (10, 20)
     ]
     verdicts = [claim.verdict for claim in rounds.judge_extremes(rows)]
     assert verdicts == ["holds", "holds", "does not hold", "holds", "holds"]
@@ -36,13 +49,28 @@ def test_the_gap_of_participants_must_be_smaller_with_fedbc() -> None:
 def test_weights_must_differ_less_than_data_sizes() -> None:
     def rows(weight: float) -> list[dict]:
         return [
-            {"method": "FedBC", "E": 1, "seed": seed, "round": r, "smallest_weight": 0.1, "smallest_data": 0.1}
-            | {"largest_weight": 0.1 + weight + 0.001 * seed, "largest_data": 0.4}
+            {"method": "FedBC", "E": 1, "seed": seed, "round": r}
+            | {"gap_weight": weight + 0.001 * seed, "gap_data": 0.3}
             for seed in range(3)
-            for r in range(1, 5)
+            for r in (10, 20)
         ]
 
     assert [weights.weight_claim(rows(weight), 1).verdict for weight in (0.2, 0.5)] == ["holds", "does not hold"]
+
+
+def test_fresh_rows_are_from_the_clients_own_law_and_in_no_split() -> None:
+    given = options(alpha=0.5, beta=0.5, clients=12, max_size=80)
+    federation = data.load("synthetic", seed=3, **dict(given))
+    assert isinstance(federation, Federation)
+    x, y = fresh_rows(given, 3, 4)
+    assert x.shape == (FRESH, 60)
+    law = client_law(0.5, 0.5, 60, 10, 3, 4)
+    assert np.mean(law.label(x) == y) > 0.99  # rounded to 32 bits
+    np.testing.assert_allclose(x.mean(axis=0), law.center, atol=0.1)
+    for part in ("train", "validation", "test"):
+        rows, labels = federation.split(part).of(4)
+        assert np.mean(law.label(rows) == labels) > 0.95  # the same law
+        assert not {tuple(row[:3]) for row in rows.round(5)} & {tuple(row[:3]) for row in x.round(5)}
 
 
 def test_with_100_devices_fedbc_need_only_be_about_as_good_as_scaffold() -> None:

@@ -64,6 +64,16 @@ def test_gd_wins_in_rounds_and_compression_in_bits() -> None:
     assert claims.bits_to("1e-8")("toy", dearer)[0].verdict == "does not hold"
 
 
+def test_without_a_ridge_the_yardstick_is_the_method_without_compression_as_all_are_slower_than_gd() -> None:
+    slow: dict[int | None, float] = {None: 0.4, 10: 0.05, 50: 0.08, 100: 0.1}
+    (claim,) = claims.rounds_to("1e-8", ridge=False)("toy", runs(slow))
+    assert claim.verdict == "holds"
+    assert "than with k = d" in claim.text
+    (quicker,) = claims.rounds_to("1e-8", ridge=False)("toy", runs(slow | {50: 0.15}))
+    assert quicker.verdict == "does not hold"
+    assert claims.rounds_to("1e-8")("toy", runs(slow | {50: 0.15}))[0].verdict == "holds"  # it could not fail
+
+
 def test_k_equal_to_d_is_no_compression() -> None:
     (claim,) = claims.rounds_to("1e-8")("toy", runs({None: 0.1, 100: 0.1, 50: 0.08}))
     assert "k = 100" not in claim.measured

@@ -45,3 +45,12 @@ def test_scafflix_must_end_ahead_at_the_alphas_of_each_dataset() -> None:
 
     assert verdicts(0.9) == ["holds"] * 10
     assert verdicts(0.7) == ["does not hold"] * 10
+
+
+def test_a_page_names_the_size_of_what_was_run_on_it_and_of_nothing_else() -> None:
+    sizes = {name: task.scope for name, task in net_tasks.small_size().items()}
+    both, plays = net_tasks.scope_of(sizes), net_tasks.scope_of({ROLES: sizes[ROLES]})
+    assert both.count("instead of all") == 2
+    assert both.startswith("**Not the paper's size")
+    assert (WRITERS in plays, "12 roles instead of all" in plays) == (False, True)
+    assert net_tasks.scope_of({WRITERS: ""}) == ""

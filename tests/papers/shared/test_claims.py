@@ -49,6 +49,23 @@ def test_one_seed_decides_nothing_unless_the_number_is_exact() -> None:
     assert unjudged("", "", "one value stored").verdict == "undecided"
 
 
+@pytest.mark.parametrize("lost", [np.nan, np.inf, -np.inf])
+def test_a_seed_that_diverged_leaves_a_claim_undecided(lost: float) -> None:
+    """Without that seed all of these would hold."""
+    broken = np.append(FIRM, lost)
+    for claim in (
+        better("", broken, np.zeros(6), ""),
+        better("", np.zeros(6), -broken, ""),
+        similar("", broken, np.zeros(6), 5.0, ""),
+        at_least("", broken, 0.5, ""),
+        every("", {"a": broken, "b": np.append(FIRM, 1.0)}, ""),
+        some("", {"a": broken}, ""),
+        most("", [broken, broken, broken], ""),
+    ):
+        assert claim.verdict == "undecided"
+        assert "no interval: a seed has no finite value" in claim.basis
+
+
 def test_equal_values_do_not_make_one_better() -> None:
     assert better("", ZERO, ZERO, "").verdict == "undecided"
 

@@ -58,3 +58,18 @@ def test_a_winner_at_the_end_of_what_was_tried_is_pointed_out() -> None:
     words = [Choice(short, options(lr=rate, batch=20)).words for rate in (0.1, 0.2, 0.3)]
     ends = [" (the smallest tried)", "", " (the largest tried)"]
     assert words == [f"batch 20, lr {lr}{end}" for lr, end in zip((0.1, 0.2, 0.3), ends, strict=True)]
+
+
+def test_what_the_papers_values_reach_is_told_where_they_are_known() -> None:
+    ours = Entry("fedavg", options(lr=0.3), "global", options(lr=(0.1, 0.2, 0.3)), published=False)
+    theirs = Entry("fedavg", options(lr=0.3), "global", options(lr=(0.1, 0.2, 0.3)))
+    unknown = Choice(ours, options(lr=0.2), None, 0.5)
+    known = Choice(theirs, options(lr=0.2), None, 0.5, 0.25)
+    alone = tuned.table({("data", "ours"): unknown}).splitlines()
+    assert alone[0].endswith("| validation accuracy |")
+    assert alone[2:] == ["| data | ours | lr 0.2 | 50.00% |"]
+    both = tuned.table({("data", "ours"): unknown, ("data", "theirs"): known}).splitlines()
+    assert both[0].endswith("| at the paper's values |")
+    assert both[2:] == ["| data | ours | lr 0.2 | 50.00% |  |", "| data | theirs | lr 0.2 | 50.00% | 25.00% |"]
+    assert not tuned._published({"lr": 0.3}, ours)
+    assert tuned._published({"lr": 0.3}, theirs)

@@ -6,11 +6,14 @@ import dataclasses
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import polyfed as pf
 from polyfed.studies.config import make_config
+from polyfed.studies.run_directory import read_metrics
 from polyfed.studies.search_space import tune_plan
+from polyfed.studies.tuning.adaptive import Adaptive
 from polyfed.studies.tuning.outcome import Trial, Tuning
 from polyfed.studies.tuning.search import Search, seeds_of
 from tests.conftest import unequal_clients
@@ -266,7 +269,7 @@ def test_random_candidates_depend_on_the_seed_and_the_label_alone() -> None:
         ({"budgets": 3}, r"unknown key tune.budgets; did you mean 'budget'\?"),
         ({"budget": 0}, "tune.budget must be a whole number, at least 1, found 0"),
         ({"repeats": 0}, "tune.repeats must be a whole number, at least 1, found 0"),
-        ({"search": "bayes"}, "tune.search must be 'grid' or 'random', found 'bayes'"),
+        ({"search": "bayes"}, "tune.search must be one of grid, random, optuna, found 'bayes'"),
         ({"space": {}}, "'fedavg' has no space, so that it would get less tuning than others"),
         ({"space": {"fedavgg": {}}}, r"tune.space.fedavgg is no method of this config; did you mean 'fedavg'\?"),
         ({"space": {"fedavg": {"lrr": [1]}}}, r"fedavg has no such hyper-parameter; did you mean 'lr'\?"),
@@ -292,3 +295,41 @@ def test_a_method_with_an_empty_space_stays_as_it_is() -> None:
     found = pf.tune(problem_of(unequal_clients()), spaces, methods={"local": A.Local(lr=0.3)}, budget=2, rounds=2)
     assert [trial.origin for trial in found.trials] == ["fixed", "grid", "grid"]
     assert found.best["local"] == A.Local(lr=0.3)
+
+
+def test_optuna_has_the_same_budget_and_looks_where_earlier_candidates_did_well() -> None:
+    space = {"lr": {"low": 1e-4, "high": 1.0, "log": True}, "alpha": {"low": 0.0, "high": 1.0}}
+    section = {"search": "optuna", "budget": 40, "space": {"apfl": space}}
+    adaptive = Adaptive(tune_plan(section, {"apfl": A.APFL}, "config"), "apfl", higher_is_better=False)
+    far: list[float] = []
+    seen: set[tuple[float, ...]] = set()
+    while len(far) < 40:
+        asked = adaptive.ask(adaptive.batch)
+        losses = [abs(np.log10(one["lr"]) + 1) + abs(one["alpha"] - 0.25) for one in asked]  # best: 0.1 and 0.25
+        adaptive.tell([None if loss > 2.5 else loss for loss in losses])  # too small a stepsize diverges
+        far += losses
+        seen |= {tuple(one.values()) for one in asked}
+    assert len(far) == len(seen) == 40
+    assert np.median(far[20:]) < 0.6 * np.median(far[:10])
+    assert all(1e-4 <= lr <= 1 and 0 <= alpha <= 1 for lr, alpha in seen)
+
+
+def test_a_search_by_optuna_runs_again_to_the_same_candidates_and_goes_on_from_its_journal(tmp_path) -> None:
+    rows = np.random.default_rng(0).normal(size=(40, 2))
+    problem = problem_of({"a": (rows, (rows[:, 0] > 0).astype(int)), "b": (rows, (rows[:, 1] > 0).astype(int))})
+    spaces = {"fedavg": {"lr": {"low": 0.001, "high": 1.0, "log": True}}, "local": {"lr": [0.01, 0.1, 0.2, 0.3, 1.0]}}
+
+    def found(**options: Any) -> pd.DataFrame:
+        tuning = pf.tune(problem, spaces, budget=5, rounds=2, search="optuna", **options)
+        return tuning.table.drop(columns=["seconds", "compile_seconds"])
+
+    first = found(folder=tmp_path)
+    assert first.groupby("method").size().to_dict() == {"fedavg": 5, "local": 5}
+    assert set(first["origin"]) == {"optuna"}
+    assert first.groupby("method")["lr"].nunique().to_dict() == {"fedavg": 5, "local": 5}
+    kept = read_metrics(tmp_path / "candidates.jsonl")
+    pd.testing.assert_frame_equal(found(folder=tmp_path, resume=True), first)
+    again = read_metrics(tmp_path / "candidates.jsonl")
+    assert [(row["key"], row["outcome"]) for row in again] == [(row["key"], row["outcome"]) for row in kept]
+    with pytest.raises(pf.PolyfedError, match=r"'local': has 5 different candidates, fewer than tune\.budget = 6"):
+        pf.tune(problem, {"local": spaces["local"]}, budget=6, rounds=2, search="optuna")

@@ -6,7 +6,7 @@ from math import isfinite
 from numbers import Real
 
 from polyfed.algorithms.contract import Algorithm
-from polyfed.algorithms.shared.local_work import LocalSteps, Steps
+from polyfed.algorithms.shared.local_work import LocalSteps, Momentum, Steps
 from polyfed.core import checks
 from polyfed.core.errors import PolyfedError
 from polyfed.core.schedules import Decay, Inverse, InverseStep
@@ -54,6 +54,14 @@ def local_work(owner: LocalSteps, *, per_step: bool = False) -> None:
     batches(owner)
 
 
+def momentum(owner: Momentum) -> None:
+    """The field `momentum`: none, or a number in [0, 1)."""
+    if owner.momentum is not None:
+        number(owner, "momentum", 0.0, 1.0)
+        if owner.momentum == 1:
+            raise PolyfedError(f"{owner.name}: momentum must be below 1, found {owner.momentum}")
+
+
 def local_steps(owner: LocalSteps) -> None:
     whole(owner, "local_steps")
     if owner.local_epochs is not None:
@@ -62,6 +70,4 @@ def local_steps(owner: LocalSteps) -> None:
 
 def batches(owner: Steps, name: str = "batch") -> None:
     """The field `name` must be a number of rows, or "full"."""
-    value = getattr(owner, name)
-    if value != "full" and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-        raise PolyfedError(f"{owner.name}: {name} must be a whole number, at least 1, or 'full', found {value!r}")
+    checks.rows(f"{owner.name}: {name}", getattr(owner, name))

@@ -5,12 +5,17 @@ The engine reads them by these types: a method that has none of them works on al
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+import jax
+import optax
+
 from polyfed.algorithms.contract import Algorithm
-from polyfed.core.schedules import Schedule
-from polyfed.problem.objective import Batching
+from polyfed.core.schedules import Schedule, at
+from polyfed.core.trees import Tree, descend
+from polyfed.problem.objective import Batch, Batching, Objective
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +62,31 @@ class LocalWork(LocalSteps):
 
     lr: Schedule = 0.1
     """the clients' stepsize"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Momentum(LocalWork):
+    """The same by steps of SGD, with momentum or without."""
+
+    momentum: float | None = None
+    """the share of a local step that goes into the next one; it begins anew in every round"""
+
+    def descended(
+        self, gradient: Callable[[Tree, Batch | None], Tree], start: Tree, f: Objective, key: jax.Array
+    ) -> tuple[Tree, jax.Array]:
+        """The model after a round's steps along a gradient, and how many these were."""
+        lr = at(self.lr, f.round)
+        if self.momentum is None:
+            return f.train(lambda y, batch: descend(y, lr, gradient(y, batch)), start, key, self.work)
+        rule = optax.sgd(lr, self.momentum)
+
+        def step(carry: tuple[Tree, optax.OptState], batch: Batch | None) -> tuple[Tree, optax.OptState]:
+            y, memory = carry
+            updates, memory = rule.update(gradient(y, batch), memory)
+            return optax.apply_updates(y, updates), memory
+
+        (y, _), steps = f.train(step, (start, rule.init(start)), key, self.work)
+        return y, steps
 
 
 @dataclass(frozen=True, kw_only=True)

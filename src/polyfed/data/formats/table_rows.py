@@ -14,6 +14,7 @@ from polyfed.core.errors import PolyfedError, suggestion
 from polyfed.data.labels import Targets, encode
 from polyfed.data.option_checks import fractions, integer, text
 from polyfed.data.split import PARTS, Pair, Split, split_rows
+from polyfed.data.tables.cells import is_missing, is_number, spelt
 from polyfed.data.tables.overrides import Override
 from polyfed.data.tables.preparation import Preparation
 from polyfed.data.tables.sums import SiteSums, site_sums
@@ -55,13 +56,17 @@ class TableRows:
         validation: float = 0.1,
         test: float = 0.2,
         features: Sequence[str] | None = None,
+        only: Sequence[str] | None = None,
         seed: int = 0,
         classes: int | None = None,
         raw: bool = True,
         origin: str = "",
         row_name: RowName = lambda row: f"row {row} (counted from 0)",
     ) -> Self:
-        """`raw`: rows without a target are left out, and that is noted; else they are an error."""
+        """`raw`: rows without a target are left out, and that is noted; else they are an error.
+
+        `only`: the clients whose rows are taken; all by default.
+        """
         validation, test = fractions(validation, test)
         integer("seed", seed)
         if not hasattr(df, "columns"):
@@ -71,13 +76,20 @@ class TableRows:
             raise PolyfedError(f"{origin}the table has no rows")
         table: Any = df
         note = None
+        if only is not None:
+            kept = _rows_of(only, table[client], origin)
+            table, row_of_all = table.iloc[kept], row_name
+            row_name = lambda row: row_of_all(int(kept[row]))  # noqa: E731
+        if raw:
+            table = table.assign(**{target: _plain_target(table[target])})
         unlabelled = np.flatnonzero(np.asarray(table[target].isna()))
         if raw and len(unlabelled):
-            kept = np.flatnonzero(np.asarray(table[target].notna()))
-            if not len(kept):
+            labelled = np.flatnonzero(np.asarray(table[target].notna()))
+            if not len(labelled):
                 raise PolyfedError(f"{origin}target column {target!r} is missing in every row")
-            table, row_of = table.iloc[kept], row_name
-            row_name = lambda row: row_of(int(kept[row]))  # noqa: E731
+            table, row_of = table.iloc[labelled], row_name
+            table = table.assign(**{target: table[target].infer_objects()})  # yes, no and gaps are objects
+            row_name = lambda row: row_of(int(labelled[row]))  # noqa: E731
             count = "1 row" if len(unlabelled) == 1 else f"{len(unlabelled):,} rows"
             note = f"{count} without a value of {target!r} left out"
         names, owner = _clients(table[client], origin, row_name)
@@ -197,10 +209,22 @@ def _clients(column: Series, origin: str, row_name: RowName) -> tuple[tuple[str,
         raise PolyfedError(f"{origin}column {column.name!r} has no client name in {row_name(row)}")
     if column.dtype.kind == "f" and (column == np.floor(column)).all():
         column = column.astype(np.int64)  # whole numbers that a missing value elsewhere turned into 1.0, 2.0
-    owner, names = pd.factorize(column.astype("str"))
+    owner, names = pd.factorize(column.astype("str").str.strip())
     for row in np.flatnonzero(np.asarray(names)[owner] == "")[:1]:
         raise PolyfedError(f"{origin}column {column.name!r} has an empty client name in {row_name(row)}")
     return tuple(map(str, names)), owner
+
+
+def _rows_of(only: Sequence[str], column: Series, origin: str) -> np.ndarray:
+    """The rows of these clients."""
+    if isinstance(only, str) or not all(isinstance(name, str) for name in only) or not only:
+        raise PolyfedError(f"only must be a list of clients' names, found {only!r}")
+    owners: Any = column.map(spelt, na_action="ignore")
+    names = owners.dropna().unique().tolist()
+    for name in only:
+        if name not in names:
+            raise PolyfedError(f"{origin}only: there is no client {name!r}{suggestion(name, names)}")
+    return np.flatnonzero(np.asarray(owners.isin(list(only))))
 
 
 def _feature(column: Series, name: str, origin: str, where: RowName) -> np.ndarray:
@@ -215,6 +239,23 @@ def _feature(column: Series, name: str, origin: str, where: RowName) -> np.ndarr
         wrong = "missing or NaN" if np.isnan(values[row]) else str(values[row])
         raise PolyfedError(f"{origin}column {name!r} is {wrong} at {where(row)}, expected a finite number")
     return values
+
+
+def _plain_target(column: Series) -> Any:
+    """Words without blanks around them, those that mean a missing cell as missing, and numbers as numbers."""
+    import pandas as pd
+
+    words: Any = column
+    if not (pd.api.types.is_string_dtype(words) or pd.api.types.is_object_dtype(words)):
+        return column
+    if not words.map(lambda value: isinstance(value, str), na_action="ignore").dropna().all():
+        return column
+    words = words.str.strip()
+    words = words.mask(words.map(is_missing, na_action="ignore").eq(True))
+    known = words.dropna()
+    if len(known) and known.map(is_number).all():
+        return pd.to_numeric(words)
+    return words
 
 
 def _target(column: Series, name: str, origin: str, where: RowName) -> np.ndarray:

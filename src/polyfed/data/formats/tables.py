@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
 from polyfed.core.errors import PolyfedError
+from polyfed.core.extras import extra_package
 from polyfed.data.formats.failures import reason
 from polyfed.data.formats.table_rows import RowName, TableRows, named
 from polyfed.data.option_checks import PathLike, existing_path, flag, integer, text
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 _COMMA = re.compile(r"^\s*([-+]?\d+),(\d+)\s*$")
 """A cell that is a number with a decimal comma."""
+_GROUPED = {".": r"\s*[-+]?\d{1,3}(,\d{3})+(\.\d+)?\s*", ",": r"\s*[-+]?\d{1,3}(\.\d{3})+(,\d+)?\s*"}
+"""By decimal sign: a cell that is a number whose thousands are set apart."""
 
 
 def from_dataframe(
@@ -44,6 +47,7 @@ def from_dataframe(
     prepare: bool | None = False,
     columns: Mapping[str, object] | None = None,
     min_count: int = MIN_COUNT,
+    only: Sequence[str] | None = None,
     preparation: Preparation | None = None,
     origin: str = "",
     source: dict[str, object] | None = None,
@@ -66,6 +70,7 @@ def from_dataframe(
         validation=validation,
         test=test,
         features=features,
+        only=only,
         seed=seed,
         classes=classes,
         raw=prepare is not False or preparation is not None,
@@ -92,12 +97,14 @@ class CsvOptions(TypedDict, total=False):
 
 
 class TableOptions(ReadOptions):
-    """What a reader of a table can be told: also which columns are features (None: all others), and what they hold."""
+    """What a reader of a table can be told: also which columns are features (None: all others), what they hold,
+    and whose rows to take."""
 
     features: Sequence[str] | None
     prepare: bool | None
     columns: Mapping[str, object] | None
     min_count: int
+    only: Sequence[str] | None
 
 
 def from_table_file(
@@ -142,6 +149,7 @@ def read_with_dialect(
         dialect = find_dialect(path, **(given or {}))
     else:
         dialect = None
+        extra_package("pyarrow", "parquet", f"{path}: a Parquet file")
     try:
         if dialect is None:
             return pd.read_parquet(path), None
@@ -159,21 +167,30 @@ def read_with_dialect(
 def _read_csv(path: Path, dialect: Dialect, text_columns: Sequence[str]) -> DataFrame:
     import pandas as pd
 
+    options: Any = {"sep": dialect.separator, "encoding": dialect.encoding, "index_col": False}
     with warnings.catch_warnings():
         warnings.simplefilter("error", pd.errors.ParserWarning)
         try:
-            frame: Any = pd.read_csv(
-                path,
-                sep=dialect.separator,
-                encoding=dialect.encoding,
-                decimal=dialect.decimal,
-                dtype=dict.fromkeys((*text_columns, *dialect.codes), "str"),
-                index_col=False,
-            )
+            names = [str(name) for name in pd.read_csv(path, nrows=0, **options).columns]
+            words = [name for name in names if name.strip() in text_columns or name in dialect.codes]
+            frame: Any = pd.read_csv(path, decimal=dialect.decimal, dtype=dict.fromkeys(words, "str"), **options)
         except pd.errors.ParserWarning:
             raise PolyfedError(f"{path}: a row has more cells than the first line has names") from None
-    if dialect.decimal == ",":  # pandas leaves 1,5 as it is where a word stands in the column
-        for name in frame.columns:
-            if pd.api.types.is_string_dtype(frame[name]) and name not in text_columns:
-                frame[name] = frame[name].str.replace(_COMMA, r"\1.\2", regex=True)
-    return frame
+    for name in frame.columns:
+        if pd.api.types.is_string_dtype(frame[name]) and name.strip() not in text_columns:
+            frame[name] = _plain_numbers(frame[name], dialect.decimal)
+    stripped = [name.strip() for name in names]
+    return frame.set_axis(stripped, axis=1) if len(set(stripped)) == len(names) else frame
+
+
+def _plain_numbers(column: Any, decimal: str) -> Any:
+    """1,234.5 as 1234.5, where all numbers of the column that have a comma are written so; 1,5 as 1.5.
+
+    pandas leaves a number with a decimal comma as it is where a word stands in the column.
+    """
+    group = "," if decimal == "." else "."
+    grouped = column.str.fullmatch(_GROUPED[decimal]).eq(True)
+    numbers = column.str.fullmatch(r"\s*[-+]?\d[\d.,]*\s*").eq(True)
+    if grouped.any() and grouped.equals(numbers & column.str.contains(group, regex=False).eq(True)):
+        column = column.mask(grouped, column.str.replace(group, "", regex=False))
+    return column.str.replace(_COMMA, r"\1.\2", regex=True) if decimal == "," else column

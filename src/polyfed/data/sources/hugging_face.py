@@ -1,15 +1,16 @@
-"""Hugging Face datasets with a client column, read by the package `datasets`."""
+"""Hugging Face datasets, read by the package `datasets`: with a client column, or shared out by a partitioner."""
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from polyfed.core.errors import PolyfedError, suggestion
+from polyfed.core.extras import extra_package
 from polyfed.data.federation import Federation
 from polyfed.data.formats.failures import reason
+from polyfed.data.formats.partitioned import partitioned
 from polyfed.data.option_checks import PathLike, existing_path, text
 from polyfed.data.split import ReadOptions
 
@@ -18,7 +19,8 @@ def huggingface(
     name: str | None = None,
     path: PathLike | None = None,
     *,
-    client: str,
+    client: str | None = None,
+    partitioner: Mapping[str, Any] | None = None,
     target: str,
     features: Sequence[str] | None = None,
     subset: str | None = None,
@@ -28,7 +30,14 @@ def huggingface(
     seed: int = 0,
     classes: int | None = None,
 ) -> Federation:
-    """A dataset by its `name` on the Hub (or in its cache), or by the `path` that `save_to_disk` wrote."""
+    """A dataset by its `name` on the Hub (or in its cache), or by the `path` that `save_to_disk` wrote.
+
+    Its column `client` says whose row it is, or a `partitioner` of flwr-datasets does: its class's name and arguments.
+    """
+    if (client is None) == (partitioner is None):
+        raise PolyfedError("data source 'huggingface' needs either client (a column) or partitioner (a table)")
+    if partitioner is not None and not isinstance(partitioner, Mapping):
+        raise PolyfedError(f"data.partitioner must be a table with a name, found {partitioner!r}")
     if (name is None) == (path is None):
         raise PolyfedError("data source 'huggingface' needs either name (of a dataset) or path (of a saved one)")
     text("split", split)
@@ -45,21 +54,17 @@ def huggingface(
     options: ReadOptions = {"validation": validation, "test": test, "seed": seed, "classes": classes}
     named = {"path": str(path)} if path is not None else {"dataset": name, **({"subset": subset} if subset else {})}
     try:
-        federation = Federation.from_huggingface(dataset, client=client, target=target, features=features, **options)
+        dataset, owner = (dataset, str(client)) if partitioner is None else partitioned(dataset, partitioner)
+        federation = Federation.from_huggingface(dataset, client=owner, target=target, features=features, **options)
     except PolyfedError as error:
         raise PolyfedError(f"{folder}: {error}") from None
-    columns = {"client": client, "target": target, "features": features and list(features)}
+    shared = {"client": client} if partitioner is None else {"partitioner": dict(partitioner)}
+    columns = {**shared, "target": target, "features": features and list(features)}
     return replace(federation, source={"name": "huggingface", **named, "split": split, **columns, **options})
 
 
 def _read(function: str, *arguments: str) -> Any:
-    try:
-        datasets = importlib.import_module("datasets")
-    except ImportError:
-        raise PolyfedError(
-            "data source 'huggingface' needs the package datasets, which is not installed: pip install "
-            "'polyfed[huggingface]'"
-        ) from None
+    datasets = extra_package("datasets", "huggingface", "data source 'huggingface'")
     try:
         return getattr(datasets, function)(*arguments)
     except Exception as error:

@@ -28,6 +28,12 @@ class ClientLaw:
     def label(self, x: np.ndarray) -> np.ndarray:
         return np.argmax(x @ self.weights.T + self.bias, axis=1)
 
+    def draw(self, rows: int, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        """So many rows, with their labels."""
+        features = len(self.center)
+        x = self.center + np.arange(1, features + 1) ** -0.6 * random.standard_normal((rows, features))
+        return x, self.label(x)
+
 
 def synthetic(
     alpha: float = 0.5,
@@ -66,15 +72,12 @@ def synthetic(
         flag("iid", iid),
         _sizes(sizes, clients, None if max_size is None else integer("max_size", max_size, 1), seed),
     )
-    scale = np.arange(1, features + 1) ** -0.6
 
     def law(client: int) -> ClientLaw:
         return client_law(alpha, beta, features, classes, seed, None if shared else client)
 
     def drawn(client: int, law: ClientLaw) -> tuple[np.ndarray, np.ndarray]:
-        inputs = stream(seed, "synthetic", "inputs", client).standard_normal((rows[client], features))
-        x = law.center + scale * inputs
-        return x, law.label(x)
+        return law.draw(rows[client], stream(seed, "synthetic", "inputs", client))
 
     source: dict[str, object] = {
         "name": "synthetic",

@@ -67,9 +67,9 @@ class Cells:
         import pandas as pd
 
         codes, values = pd.factorize(self._column)
-        spelt = [_spelt(value) for value in values.tolist()]
-        words, merged = np.unique(np.array([*spelt, ""], dtype=object), return_inverse=True)
-        gone = np.array([_is_missing(word) or word in self._missing for word in words])
+        cells = [spelt(value) for value in values.tolist()]
+        words, merged = np.unique(np.array([*cells, ""], dtype=object), return_inverse=True)
+        gone = np.array([is_missing(word) or word in self._missing for word in words])
         kept = np.cumsum(~gone) - 1
         place = np.where(gone, -1, kept)[merged]  # the last is that of the empty word, for codes of -1
         return place[codes], words[~gone]
@@ -136,14 +136,15 @@ class Cells:
         return np.array([*map(rule, self.words), math.nan])[self.codes]
 
 
-def _spelt(value: Any) -> str:
+def spelt(value: object) -> str:
     """A value as a word: whole numbers as 7, whether or not missing ones elsewhere made them 7.0."""
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
     return str(value).strip()
 
 
-def _is_missing(word: str) -> bool:
+def is_missing(word: str) -> bool:
+    """Whether a word means that the cell is missing."""
     return word in MISSING or word.lower() in MISSING_IN_ANY_CASE
 
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 import bz2
 import csv
 import gzip
+import io
+import itertools
 import lzma
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +20,10 @@ from polyfed.core.errors import PolyfedError
 SEPARATORS = (",", ";", "\t", "|")
 LOOKED_AT = 1 << 18
 """The bytes of a file that are looked at."""
+MOST_ROWS = 200
+"""The rows of them that are."""
+MOSTLY = 0.9
+"""The share of rows that a separator must cut as it cuts the first line."""
 _OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
 
 
@@ -53,12 +60,13 @@ def find_dialect(
         raise PolyfedError(f"{path}: cannot be read as a csv table ({error})") from None
     encoding = encoding or _encoding(path, start)
     try:
-        lines = start.decode(encoding, errors="strict" if whole else "ignore").splitlines()
+        text = start.decode(encoding, errors="strict" if whole else "ignore")
     except (UnicodeDecodeError, LookupError) as error:
         raise PolyfedError(f"{path}: cannot be read as a csv table in {encoding!r} ({error})") from None
-    lines = [line for line in (lines if whole else lines[:-1]) if line.strip()][:200]
-    separator = separator or _separator(lines)
-    return Dialect(separator, encoding, decimal or _decimal(lines, separator), _codes(lines, separator))
+    rows = {sign: _rows(text, sign, whole) for sign in ([separator] if separator else SEPARATORS)}
+    separator = separator or _separator(rows)
+    cells = rows[separator]
+    return Dialect(separator, encoding, decimal or _decimal(cells, separator), _codes(cells))
 
 
 def _encoding(path: Path, start: bytes) -> str:
@@ -75,24 +83,49 @@ def _encoding(path: Path, start: bytes) -> str:
     return "utf-8"
 
 
-def _separator(lines: list[str]) -> str:
-    """The one that cuts all lines into the same number of cells, the most; else the comma."""
+def _rows(text: str, separator: str, whole: bool) -> list[list[str]]:
+    """The first rows; a cell in quotes may go over several lines, and the last row of a part may be cut off.
+
+    They end before a cell that is longer than csv takes, such as a wide line under another separator than its own.
+    """
+    rows: list[list[str]] = []
+    with suppress(csv.Error):
+        rows.extend(itertools.islice(csv.reader(io.StringIO(text, newline=""), delimiter=separator), MOST_ROWS + 1))
+    if len(rows) > MOST_ROWS or not whole:
+        rows = rows[:-1]
+    return [row for row in rows if any(cell.strip() for cell in row)]
+
+
+def _separator(rows: Mapping[str, list[list[str]]]) -> str:
+    """The one that cuts the first line and nearly all others into as many cells, the most; else the comma."""
     best, most = ",", 1
-    for separator in SEPARATORS:
-        sizes = {len(cells) for cells in csv.reader(lines, delimiter=separator)}
-        if len(sizes) == 1 and (size := sizes.pop()) > most:
+    for separator, cut in rows.items():
+        size = len(cut[0]) if cut else 0
+        if size > most and sum(len(cells) == size for cells in cut) >= MOSTLY * len(cut):
             best, most = separator, size
     return best
 
 
-def _decimal(lines: list[str], separator: str) -> str:
-    """The comma where cells like 1,5 are more than cells like 1.5."""
-    cells = [cell.strip() for row in csv.reader(lines[1:], delimiter=separator) for cell in row]
-    commas, points = (sum(bool(re.fullmatch(rf"[-+]?\d+{sign}\d+", cell)) for cell in cells) for sign in (",", r"\."))
+def _decimal(rows: list[list[str]], separator: str) -> str:
+    """The comma where cells like 1,5 or 1.234,5 are more than cells like 1.5 or 1,234.5.
+
+    1,500 may be fifteen hundred. It counts where nothing else tells, and where the comma separates no cells.
+    """
+    cells = [cell.strip() for row in rows[1:] for cell in row]
+
+    def sure(decimal: str, group: str) -> int:
+        number = rf"[-+]?(\d+|\d{{1,3}}({group}\d{{3}})+){decimal}\d+"
+        return sum(bool(re.fullmatch(number, cell)) for cell in cells) - open_(decimal)
+
+    def open_(sign: str) -> int:
+        return sum(bool(re.fullmatch(rf"[-+]?[1-9]\d{{0,2}}{sign}\d{{3}}", cell)) for cell in cells)
+
+    commas, points = sure(",", r"\."), sure(r"\.", ",")
+    if commas == points and separator != ",":
+        commas, points = open_(","), open_(r"\.")
     return "," if commas > points else "."
 
 
-def _codes(lines: list[str], separator: str) -> tuple[str, ...]:
-    rows = list(csv.reader(lines, delimiter=separator))
+def _codes(rows: list[list[str]]) -> tuple[str, ...]:
     found = {i for row in rows[1:] for i, cell in enumerate(row) if re.fullmatch(r"0\d{2,}", cell.strip())}
     return tuple(name for i, name in enumerate(rows[0]) if i in found) if rows else ()

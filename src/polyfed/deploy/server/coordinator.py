@@ -70,6 +70,8 @@ class Coordinator:
         self.after_round = after_round
         self.sites = SiteMessenger(grid, deployed.sites, self.rules.poll, lambda site: self.ledger.note_refusal(site))
         self.ledger = Ledger()
+        self._doubled = 0
+        """how often the deadline is doubled for a masked sum at its first try: sites that were slow will be"""
         deployed.method.check()
         self.sampling = sampling(deployed.participation, len(deployed.sites))
         self.privacy = None if deployed.privacy is None else PrivacyKeeper(deployed.privacy, self.sampling)
@@ -199,9 +201,10 @@ class Coordinator:
             self.ledger.bits_up += sum(_bits(record) for record in reply.array_records.values())
 
         for attempt in range(self.rules.patience):
-            secure.deadline = self.rules.deadline * min(2**attempt, LONGEST_WAIT)
+            secure.deadline = self.rules.deadline * min(2 ** (self._doubled + attempt), LONGEST_WAIT)
             gathered = secure.gather(self.deployed.name, number, cohort, size, wanted, content, check)
             if gathered is not None:
+                self._doubled = max(0, min(self._doubled + attempt, LONGEST_WAIT.bit_length() - 1) - 1)
                 vector, senders = gathered
                 total = from_vector(vector, len(senders), like)
                 self.uploads.check_sum(total, senders, number, self.ledger.norms)

@@ -12,11 +12,14 @@ from polyfed.algorithms.shared.local_work import LocalSteps, work_of
 from polyfed.core.files import write_text
 from polyfed.data.tables.sums import MIN_COUNT
 from polyfed.deploy.protocol.plain_values import Refused
+from polyfed.deploy.protocol.tables import TableSettings
 from polyfed.deploy.protocol.terms import Terms
 
 log = logging.getLogger("polyfed")
 NOT_PINNED = ("run", "site", "kind", "preparation", "longest", "alone")
 """Terms that may differ from run to run without asking: names, what follows from the sites' rows, training alone."""
+TABLES = "tables"
+"""The key under which questions about the site's table are pinned."""
 
 
 @dataclass(frozen=True)
@@ -82,27 +85,38 @@ class PinnedTerms:
         Without `ask` others are accepted, too, apart from masked sums with another roster: they could be subtracted.
         """
         plain = _plain(terms)
-        accepted = _read(self.pinned)
-        if plain in accepted:
-            return
-        rosters = [sorted(before["roster"]) for before in accepted if before["secure"]]
+        rosters = [sorted(before["roster"]) for before in self._accepted(plain) if before["secure"]]
         other = terms.secure and bool(rosters) and sorted(terms.roster) not in rosters
-        if accepted and not ask and not other:
-            self._write(self.pinned, [*accepted, plain])
-            return
-        if not accepted:
-            log.info("the terms of the first run, pinned in %s: %s", self.pinned, json.dumps(plain, sort_keys=True))
-            self._write(self.pinned, [plain])
-            return
-        if _read(self.proposed) != [plain]:
-            log.warning("new terms wait in %s: %s", self.proposed, "; ".join(_differences(accepted[-1], plain)))
-            self._write(self.proposed, [plain])
-        raise Refused("the terms are not those that its operator accepted; `polyfed deploy accept` there accepts them")
+        self._check(plain, ask or other, "terms")
+
+    def check_tables(self, settings: TableSettings, ask: bool = True) -> None:
+        """The same for questions about the site's table: other ones, subtracted from the first, could tell of rows."""
+        self._check({TABLES: json.loads(settings.to_json())}, ask, "questions about its table")
 
     def waiting(self) -> list[str]:
         """How the terms that wait differ from the accepted ones, a line for each; empty if none wait."""
-        accepted, proposed = _read(self.pinned), _read(self.proposed)
-        return _differences(accepted[-1] if accepted else {}, proposed[-1]) if proposed else []
+        proposed = _read(self.proposed)
+        return _differences([{}, *self._accepted(proposed[-1])][-1], proposed[-1]) if proposed else []
+
+    def _accepted(self, plain: dict[str, Any]) -> list[dict[str, Any]]:
+        """What was accepted of the same sort: terms, or questions about the table."""
+        return [before for before in _read(self.pinned) if (TABLES in before) == (TABLES in plain)]
+
+    def _check(self, plain: dict[str, Any], ask: bool, what: str) -> None:
+        accepted = self._accepted(plain)
+        if plain in accepted:
+            return
+        if accepted and ask:
+            if _read(self.proposed) != [plain]:
+                log.warning("new %s wait in %s: %s", what, self.proposed, "; ".join(_differences(accepted[-1], plain)))
+                self._write(self.proposed, [plain])
+            raise Refused(
+                f"the {what} are not those that its operator accepted; `polyfed deploy accept` there accepts them"
+            )
+        if not accepted:
+            shown = json.dumps(plain, sort_keys=True)
+            log.info("the %s of the first run, pinned in %s: %s", what, self.pinned, shown)
+        self._write(self.pinned, [*_read(self.pinned), plain])
 
     def accept(self) -> None:
         """Accept the terms that wait."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 from collections.abc import Iterator
@@ -173,14 +172,12 @@ class Site:
             raise Refused("its config allows masked sums only, and the server asks for plain ones")
         if self.policy.noise > 0:
             raise Refused("its policy allows private runs only, and noise does not cover sums of tables")
-        sums = self.federation.sums(settings)
-        vector, reply = layout.vector(sums), self._reply()
+        vector, reply = layout.vector(self.federation.sums(settings)), self._reply()
         if secure is None:
             reply["sums"] = wire.as_record({"vector": vector})
             return reply
-        what = hashlib.blake2b(repr(sums).encode(), digest_size=16).hexdigest()
-        head = json_object(values, "secure")
-        masked = self._secure.masked(secure, str(head.get("run")), 0, f"tables {what}", vector)
+        head, what = json_object(values, "secure"), f"tables {self.federation.digest}"
+        masked = self._secure.masked(secure, str(head.get("run")), 0, what, vector)
         reply["masked"] = wire.as_record({"words": masked})
         return reply
 
@@ -194,6 +191,7 @@ class Site:
                 f"its policy names categories of at least {self.policy.min_count} rows, the run asks for "
                 f"{settings.min_count}"
             )
+        self._pinned.check_tables(settings, self.policy.changes == "ask")
         return settings
 
     def _problem(self, request: FactRequest) -> Problem:

@@ -3,6 +3,7 @@
 paper        what its figures and tables have in common
 contenders   the methods, the values that tuning tries, and the tasks
 runs         runs side by side, and what is kept of each
+fresh        accuracy on fresh rows of synthetic clients
 tuned_runs   every method, tuned, on every task with every seed
 beyond       Fig. 1: consensus and beyond, two clients in the plane
 sizes        Fig. 5 and 6: the rows of each device

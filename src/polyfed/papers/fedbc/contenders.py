@@ -6,14 +6,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from polyfed.algorithms.contract import Algorithm, get_algorithm
+from polyfed.algorithms.contract import Algorithm, get_algorithm, kinds
+from polyfed.core.schedules import Decay
 from polyfed.papers.shared.held_out import Options
 
 COHORT = 10
 """The clients that take part in a round."""
 LEAKING = "leaking"
 """The model that is adapted on test rows, as in the paper. No claim and no choice depends on it."""
-RATES = [0.01, 0.03, 0.1, 0.3]
+RATES = [0.001, 0.003, 0.01, 0.03, 0.1, 0.3]
+DUAL_RATES = [1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2]
+"""FedBC's, of its multipliers: the paper's range."""
 ADAPTED = {"lr": [0.003, 0.01, 0.03, 0.1], "inner_lr": [0.003, 0.01, 0.03]}
 """Per-FedBC's stepsizes: of the trained model, and of its adaptation."""
 
@@ -42,7 +45,7 @@ GLOBAL: dict[str, Contender] = {
     "q-FedAvg": Contender("qfedavg", {}, {"lr": RATES, "q": [0.01, 0.1, 1.0]}),
     "FedProx": Contender("fedprox", {}, {"lr": RATES, "mu": [0.01, 0.1, 1.0]}),
     "SCAFFOLD": Contender("scaffold", {"trust": "never"}, {"lr": RATES}),  # as published
-    "FedBC": Contender("fedbc", {}, {"lr": RATES, "dual_lr": [1e-4, 1e-3, 1e-2]}),
+    "FedBC": Contender("fedbc", {}, {"lr": RATES, "dual_lr": DUAL_RATES}),
 }
 """The methods whose global model is compared. A space smaller than the budget is filled up with draws between."""
 LOCAL: dict[str, Contender] = {
@@ -53,9 +56,9 @@ LOCAL: dict[str, Contender] = {
     "pFedMe": Contender(
         "pfedme", {"inner_lr": 0.03}, {"lr": [0.01, 0.03, 0.1], "penalty": [0.1, 1.0, 10.0]}, "personal"
     ),
-    "FedBC": Contender("fedbc", {}, {"lr": RATES, "dual_lr": [1e-4, 1e-3, 1e-2]}, "personal"),
-    "FedBC, from x_i": Contender("fedbc", {"start": "own"}, {"lr": RATES, "dual_lr": [1e-4, 1e-3, 1e-2]}, "personal"),
-    "FedBC-FineTune": Contender("fedbc", {"adapt_steps": 1}, {"lr": RATES, "dual_lr": [1e-4, 1e-3, 1e-2]}, "personal"),
+    "FedBC": Contender("fedbc", {}, {"lr": RATES, "dual_lr": DUAL_RATES}, "personal"),
+    "FedBC, from x_i": Contender("fedbc", {"start": "own"}, {"lr": RATES, "dual_lr": DUAL_RATES}, "personal"),
+    "FedBC-FineTune": Contender("fedbc", {"adapt_steps": 1}, {"lr": RATES, "dual_lr": DUAL_RATES}, "personal"),
     "Per-FedBC": Contender("perfedbc", {"dual_lr": 1e-4}, ADAPTED, "personal"),
     "Per-FedBC, own models": Contender("perfedbc", {"dual_lr": 1e-4, "deploy": "own"}, ADAPTED, "personal"),
 }
@@ -76,6 +79,10 @@ class FedbcTask:
     cohort: int = COHORT
     rates: tuple[float, ...] | None = None
     """the stepsizes to choose from, where they are not the contender's"""
+    momentum: float | None = None
+    """of the local steps, in the methods that have it"""
+    decay: float | None = None
+    """what stepsizes are multiplied by after every round"""
 
     @property
     def clients(self) -> int | None:
@@ -90,4 +97,9 @@ def contender_of(label: str, judged: str) -> Contender:
 
 def algorithm_of(task: FedbcTask, contender: Contender, chosen: Options) -> Algorithm:
     given = {**contender.fixed, **dict(chosen), "local_epochs": task.epochs, "batch": task.batch}
-    return get_algorithm(contender.algorithm)(**given)
+    cls = get_algorithm(contender.algorithm)
+    if task.momentum is not None and "momentum" in kinds(cls):
+        given["momentum"] = task.momentum
+    if task.decay is not None:
+        given["lr"] = Decay(given["lr"], task.decay)
+    return cls(**given)

@@ -8,8 +8,8 @@ from matplotlib.figure import Figure
 
 from polyfed.papers.fedbc.contenders import GLOBAL, FedbcTask
 from polyfed.papers.fedbc.images import CLASSES, IMAGES, images
-from polyfed.papers.fedbc.paper import NETS_PAPER, Effort, curve_rows
-from polyfed.papers.fedbc.synthetic import gap
+from polyfed.papers.fedbc.paper import NETS_PAPER, Effort
+from polyfed.papers.fedbc.synthetic import block_rows, gap
 from polyfed.papers.fedbc.tuned_runs import SEEDS, collect
 from polyfed.papers.fedbc.weights import WEIGHTS, weight_lines
 from polyfed.papers.shared import held_out, style
@@ -22,7 +22,7 @@ EXPONENT, EPOCHS, ROUNDS, EVERY, BUDGET = 1.2, 5, 20, 10, 4
 
 
 def task_of(C: int, quick: bool) -> FedbcTask:
-    task = replace(images("mnist", C, EXPONENT, EPOCHS, quick), every=1)
+    task = replace(images("mnist", C, EXPONENT, EPOCHS, quick), every=1, momentum=None)
     if quick:
         return replace(task, rounds=4)
     return replace(task, rounds=ROUNDS, data=options(**dict(task.data) | {"every": EVERY}))
@@ -70,7 +70,7 @@ def fig13(quick: bool, progress: ExperimentProgress) -> Measured:
     rows = [
         {"C": C, **row}
         for C, task in tasks.items()
-        for row in curve_rows({key: found for key, found in recorded.items() if key[0] == task}, WEIGHTS)
+        for row in block_rows({key: found for key, found in recorded.items() if key[0] == task}, WEIGHTS)
     ]
     task = tasks[2]
     facts = {"exponent": EXPONENT, "clients": 20, "clients per round": task.cohort, "batch": task.batch}

@@ -19,6 +19,7 @@ from polyfed.engine.simulation import Simulation
 from polyfed.engine.sweep import Sweep, most_runs
 from polyfed.models.base import Architecture
 from polyfed.papers.fedbc.contenders import LEAKING, Contender, FedbcTask, algorithm_of, contender_of
+from polyfed.papers.fedbc.fresh import fresh_accuracies
 from polyfed.papers.shared.experiment import Row
 from polyfed.papers.shared.held_out import Options
 from polyfed.papers.shared.run_cache import RunCache
@@ -30,6 +31,8 @@ MODELS: dict[str, Callable[[], Architecture]] = {
     "lenet": models.lenet,
     "lstm": models.lstm,
 }
+EXTREMES = ("smallest", "largest")
+"""The participants of a round that are shown."""
 SNAPSHOTS = (1, 50, 100, 200)
 """The multipliers are recorded after these rounds (Fig. 7e), and after the last."""
 
@@ -138,13 +141,13 @@ def _together(runs: Sequence[ContenderRun]) -> list[Record]:
         if round % task.every and round != task.rounds:
             continue
         measurements = _measure(sweep, runs, last=round == task.rounds)
-        for place, (run, simulation, metrics) in enumerate(zip(runs, simulations, measurements, strict=True)):
+        shown = _shown(sweep, runs, round) if task.every == 1 and not simulations[0].sampling.full else None
+        for place, (simulation, metrics) in enumerate(zip(simulations, measurements, strict=True)):
             shares = simulation.server_weights
             summed = before[place] if shares is None else shares * round
             row = {"round": round, **measured(simulation.problem, metrics)}
-            accuracy = row.pop("_global", None)
-            if task.every == 1:
-                row |= _participants(simulation, run, round, summed - before[place], accuracy)
+            if shown is not None:
+                row |= _participants(simulation, shown, place, summed - before[place])
             before[place] = summed
             rows[place].append(row)
     return [
@@ -179,7 +182,6 @@ def measured(problem: Problem, metrics: Metrics) -> Row:
             row[f"{model}_{split}_variance"] = float(np.var(accuracy[there]))
         weights = np.asarray(problem.federation.train.sizes)
         row[f"{model}_train_loss"] = float(np.average(splits["train"]["loss"], weights=weights))
-    row["_global"] = metrics["global"]["test"]["accuracy"] if "global" in metrics else None
     return row
 
 
@@ -191,18 +193,34 @@ def _cohorts(plan: Sampling, seed: int, rounds: int) -> np.ndarray:
     return np.sort(np.asarray(drawn(jnp.arange(rounds, dtype=jnp.int32))), axis=1)
 
 
-def _participants(
-    simulation: Simulation, run: ContenderRun, round: int, shares: np.ndarray, accuracy: np.ndarray | None
-) -> Row:
+class Shown(NamedTuple):
+    """A round's smallest and largest participant, of every run."""
+
+    cohorts: list[np.ndarray]
+    clients: list[list[int]]
+    accuracies: np.ndarray | None
+    """of the global model, on fresh rows of these two; None where their law is not known"""
+
+
+def _shown(sweep: Sweep, runs: Sequence[ContenderRun], round: int) -> Shown:
+    cohorts, clients = [], []
+    for run, simulation in zip(runs, sweep.simulations, strict=True):
+        here = _cohorts(simulation.sampling, run.seed, run.task.rounds)[round - 1]
+        sizes = np.asarray(simulation.problem.federation.train.sizes)[here]
+        cohorts.append(here)
+        clients.append([int(here[np.argmin(sizes)]), int(here[np.argmax(sizes)])])
+    known = runs[0].task.source == "synthetic"
+    return Shown(cohorts, clients, fresh_accuracies(sweep, runs[0].task.data, clients) if known else None)
+
+
+def _participants(simulation: Simulation, shown: Shown, place: int, shares: np.ndarray) -> Row:
     """The global model's accuracy on the round's smallest and largest participant, their weights and data shares."""
-    if accuracy is None or simulation.sampling.full:
-        return {}
-    problem = simulation.problem
-    here = _cohorts(simulation.sampling, run.seed, run.task.rounds)[round - 1]
-    sizes = np.asarray(problem.federation.train.sizes)[here]
+    sizes = np.asarray(simulation.problem.federation.train.sizes)
+    total = sizes[shown.cohorts[place]].sum()
     row: Row = {}
-    for name, client in (("smallest", here[np.argmin(sizes)]), ("largest", here[np.argmax(sizes)])):
-        row[f"{name}_accuracy"] = float(accuracy[client])
+    for which, (name, client) in enumerate(zip(EXTREMES, shown.clients[place], strict=True)):
         row[f"{name}_weight"] = float(shares[client])
-        row[f"{name}_data"] = float(problem.federation.train.sizes[client] / sizes.sum())
+        row[f"{name}_data"] = float(sizes[client] / total)
+        if shown.accuracies is not None:
+            row[f"{name}_accuracy"] = float(shown.accuracies[place, which])
     return row

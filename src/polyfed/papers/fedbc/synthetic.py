@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from polyfed.papers.fedbc.contenders import COHORT, FedbcTask
+from polyfed.papers.fedbc.paper import facts_of
+from polyfed.papers.fedbc.runs import EXTREMES
+from polyfed.papers.fedbc.tuned_runs import Recorded
 from polyfed.papers.shared.experiment import Row
 from polyfed.papers.shared.held_out import options
-from polyfed.papers.shared.rows import where
+from polyfed.papers.shared.rows import column, distinct, rounded, where
 
 DATA = (
     "synthetic(0.5, 0.5) of Li et al., 60 features, 10 classes, sizes log-normal, at most 2,000; 20% of each client's "
@@ -26,6 +30,8 @@ BY_DATA = "0.4"
 """The grey of weights by data size, which belong to no method."""
 PARTICIPANTS = {"largest": "-", "smallest": ":"}
 """Those of a round that are shown, and their lines."""
+BLOCK = 10
+"""The rounds that a row about participants is a mean over."""
 
 
 def synthetic(epochs: int, quick: bool, clients: int = 30) -> FedbcTask:
@@ -40,19 +46,25 @@ def work(quick: bool) -> dict[str, object]:
     return {"clients": 30, "clients per round": COHORT, "batch": task.batch, "rounds": task.rounds}
 
 
-def smooth(values: np.ndarray, window: int = 10) -> np.ndarray:
-    """The running mean over the last `window` rounds; over fewer at the beginning."""
-    total = np.concatenate([[0.0], np.cumsum(values)])
-    start = np.maximum(0, np.arange(1, len(total)) - window)
-    return (total[1:] - total[start]) / (np.arange(1, len(total)) - start)
+def block_rows(recorded: Recorded, kinds: Sequence[str]) -> list[Row]:
+    """What a round's smallest and largest participant have, and the gap between them: means over blocks of rounds."""
+    made: list[Row] = []
+    for (task, label), records in recorded.items():
+        for seed, record in enumerate(records):
+            for first in range(0, len(record.rows), BLOCK):
+                block = record.rows[first : first + BLOCK]
+                row: Row = {**facts_of(task), "method": label, "seed": seed, "round": first + len(block)}
+                for kind in kinds:
+                    small, large = (column(block, f"{who}_{kind}") for who in EXTREMES)
+                    row |= {f"smallest_{kind}": small.mean(), f"largest_{kind}": large.mean()}
+                    row[f"gap_{kind}"] = np.abs(large - small).mean()
+                made.append(rounded(row))
+    return made
 
 
 def gap(rows: list[Row], kind: str, **facts: Any) -> np.ndarray:
     """The mean over the last half of the rounds of |largest - smallest|, one for each seed."""
-    mine = where(rows, **facts)
+    mine = [row for row in where(rows, **facts) if f"gap_{kind}" in row]
     half = max(row["round"] for row in mine) // 2
-    gaps: dict[int, list[float]] = {}
-    for row in mine:
-        if row["round"] > half and f"largest_{kind}" in row:
-            gaps.setdefault(row["seed"], []).append(abs(row[f"largest_{kind}"] - row[f"smallest_{kind}"]))
-    return np.array([np.mean(gaps[seed]) for seed in sorted(gaps)])
+    late = [row for row in mine if row["round"] > half]
+    return np.array([column(where(late, seed=seed), f"gap_{kind}").mean() for seed in sorted(distinct(late, "seed"))])

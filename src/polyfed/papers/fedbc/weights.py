@@ -20,7 +20,7 @@ from polyfed.papers.fedbc.paper import (
     multiplier_rows,
     rival_words,
 )
-from polyfed.papers.fedbc.synthetic import BY_DATA, DATA, DIFFERENCES, PARTICIPANTS, gap, smooth, synthetic, work
+from polyfed.papers.fedbc.synthetic import BY_DATA, DATA, DIFFERENCES, PARTICIPANTS, block_rows, gap, synthetic, work
 from polyfed.papers.fedbc.tuned_runs import collect
 from polyfed.papers.shared import held_out, style
 from polyfed.papers.shared.claims import Claim, better, every
@@ -28,7 +28,8 @@ from polyfed.papers.shared.experiment import ExperimentProgress, Measured, Row, 
 from polyfed.papers.shared.rows import column, distinct, ends, mean_curve, where
 
 LOSS = "global_train_loss"
-WEIGHTS = [f"{who}_{kind}" for who in PARTICIPANTS for kind in ("weight", "data")]
+WEIGHTS = ("weight", "data")
+"""A participant's share in the server's average, and in the rows."""
 
 
 def loss_claims(rows: list[Row], start: str = "", **facts: Any) -> list[Claim]:
@@ -67,7 +68,7 @@ def weight_lines(rows: list[Row], **facts: Any) -> list[style.Curve]:
     for kind, colour, words in (("weight", ours, "FedBC"), ("data", BY_DATA, "by data")):
         for who, line in PARTICIPANTS.items():
             x, y = mean_curve(rows, f"{who}_{kind}", method="FedBC", **facts)
-            lines.append(style.Curve(f"{who} participant, {words}", x, smooth(y), colour, line))
+            lines.append(style.Curve(f"{who} participant, {words}", x, y, colour, line))
     return lines
 
 
@@ -108,7 +109,9 @@ def fig3(quick: bool, progress: ExperimentProgress) -> Measured:
     """FedBC gives small clients more weight than their data would."""
     task = synthetic(5, quick)
     recorded, settings = collect([task], GLOBAL, progress, **effort(quick))
-    rows = curve_rows(recorded, [LOSS, *WEIGHTS]) + multiplier_rows(task, recorded[task, "FedBC"])
+    ours = {(task, "FedBC"): recorded[task, "FedBC"]}
+    rows = curve_rows(recorded, [LOSS], every=10) + block_rows(ours, WEIGHTS)
+    rows += multiplier_rows(task, recorded[task, "FedBC"])
     return Measured(rows, work(quick) | settings)
 
 
@@ -142,7 +145,7 @@ def fig8(quick: bool, progress: ExperimentProgress) -> Measured:
     """Multipliers weigh clients more evenly than data sizes do."""
     tasks = [synthetic(epochs, quick) for epochs in ((1, 10) if quick else (1, 10, 25, 50))]
     recorded, settings = collect(tasks, {"FedBC": GLOBAL["FedBC"]}, progress, **effort(quick))
-    return Measured(curve_rows(recorded, WEIGHTS), work(quick) | settings)
+    return Measured(block_rows(recorded, WEIGHTS), work(quick) | settings)
 
 
 def _even(last: int) -> style.Curve:

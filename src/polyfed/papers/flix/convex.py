@@ -235,9 +235,9 @@ _compressed_figure(8, "DIANA", 50, RIDGE, "round", claims.rounds_to(f"{TARGET:g}
 _compressed_figure(9, "DIANA", 50, RIDGE, "bits", claims.bits_to(f"{TARGET:g}"), *_EXACTLY)
 _compressed_figure(10, "DCGD", 8, RIDGE, "round", claims.neighbourhood, *_COARSELY)
 _compressed_figure(11, "DCGD", 8, RIDGE, "bits", claims.bits_to(_SHARE), *_COARSELY)
-_compressed_figure(12, "DIANA", 100, 0.0, "round", claims.rounds_to(_SHARE), *_COARSELY)
+_compressed_figure(12, "DIANA", 100, 0.0, "round", claims.rounds_to(_SHARE, ridge=False), *_COARSELY)
 _compressed_figure(13, "DIANA", 100, 0.0, "bits", claims.bits_to(_SHARE), *_COARSELY)
-_compressed_figure(14, "DCGD", 8, 0.0, "round", claims.rounds_to(_SHARE), *_COARSELY)
+_compressed_figure(14, "DCGD", 8, 0.0, "round", claims.rounds_to(_SHARE, ridge=False), *_COARSELY)
 _compressed_figure(15, "DCGD", 8, 0.0, "bits", claims.bits_to(_SHARE), *_COARSELY)
 
 

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from polyfed import algorithms, theory
 from polyfed.algorithms.contract import Algorithm
 from polyfed.algorithms.shared.local_work import LocalWork
-from polyfed.papers.plsgd.runs import ONE_ROW, PAPER, Seeds, constants, noisy_quadratics
+from polyfed.papers.plsgd.runs import ONE_ROW, PAPER, TUNING, Seeds, constants, noisy_quadratics
 from polyfed.papers.shared import style
 from polyfed.papers.shared.claims import Claim, better, some
 from polyfed.papers.shared.experiment import ExperimentProgress, Measured, Row, experiment
@@ -25,8 +25,6 @@ SPREADS = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6)
 RANGE = (0.003, 1.0)
 """The stepsizes that are tried: twice as large for minibatch SGD, and divided by 1 + alpha for PLSGD."""
 ALPHAS, BETAS = (0.1, 0.3, 1.0), (0.5, 1.0, 2.0)
-TUNING = 10_000
-"""The first seed that stepsizes are chosen by; results are from other seeds."""
 OURS, ALONE, SHARED = "PLSGD", "pure local training", ("local SGD", "minibatch SGD")
 Candidates = dict[str, list[Algorithm]]
 

@@ -20,6 +20,8 @@ from polyfed.theory import Federated
 Matrix = np.ndarray
 T = TypeVar("T")
 
+TUNING = 10_000
+"""The first seed that stepsizes are chosen by; results are from other seeds."""
 ROWS = 64
 """A client's rows; each has its own noise."""
 PAPER = (

@@ -15,7 +15,7 @@ from polyfed.papers.shared.claims import Claim, better, every, similar
 from polyfed.papers.shared.comparison import METRICS, Compared, Comparison, compare
 from polyfed.papers.shared.experiment import ExperimentProgress, Measured, Row, experiment
 from polyfed.papers.shared.held_out import Options, against, options
-from polyfed.papers.shared.net_tasks import BATCH, COHORT, WRITERS, P, accelerated, tasks
+from polyfed.papers.shared.net_tasks import BATCH, COHORT, WRITERS, P, accelerated, scope_of, tasks
 from polyfed.papers.shared.rows import mean_curve, where
 from polyfed.papers.shared.tuned import Entry, Setting
 
@@ -62,7 +62,7 @@ def ablation_task(quick: bool) -> AblationTask:
     task = tasks(quick)[WRITERS]
     rounds = task.setting.rounds if quick or not accelerated() else 300
     setting = replace(task.setting, rounds=rounds, every=max(1, rounds // 15))
-    scope = task.scope.replace("1,000 rounds, every alpha", "300 rounds") if accelerated() else task.scope
+    scope = scope_of({WRITERS: task.scope.replace("1,000 rounds", f"{rounds} rounds instead of 1,000")})
     return AblationTask(setting, task.local, task.seeds, task.budget, scope)
 
 
@@ -84,7 +84,7 @@ def run_variant(task: AblationTask, variant: Variant, plm_lr: float, progress: E
     """The curves of one line, at the best of its stepsizes."""
     own = {"alpha": variant.alpha, "p": variant.p, "batch": variant.batch, "plm_lr": plm_lr, **dict(task.local)}
     rates = task.setting.rates
-    entry = Entry("scafflix", options(lr=rates[-1], **own), "personal", options(lr=rates))
+    entry = Entry("scafflix", options(lr=rates[-1], **own), "personal", options(lr=rates), published=False)
     cohort = min(variant.cohort, _population(task))
     column = {variant.panel: replace(task.setting, participation=cohort)}
     return compare(column, {variant.label: entry}, seeds=task.seeds, budget=task.budget, progress=progress)

@@ -12,7 +12,7 @@ from polyfed.papers.shared.claims import Claim
 from polyfed.papers.shared.comparison import METRICS, Compared, Comparison, compare
 from polyfed.papers.shared.experiment import ExperimentProgress, Measured, Row, experiment
 from polyfed.papers.shared.held_out import options
-from polyfed.papers.shared.net_tasks import BATCH, COHORT, ROLES, WRITERS, NetTask, P, label_of, tasks
+from polyfed.papers.shared.net_tasks import BATCH, COHORT, ROLES, WRITERS, NetTask, P, label_of, scope_of, tasks
 from polyfed.papers.shared.rows import mean_curve
 from polyfed.papers.shared.tuned import Entry
 
@@ -27,7 +27,7 @@ def lonely(task: NetTask) -> dict[str, Entry]:
     """Pure local models: what a mixture with alpha = 0 deploys. Their stepsize is chosen first, for all."""
     rates = task.setting.rates
     given = options(alpha=0.0, lr=1.0, batch=BATCH, plm_lr=rates[-1], **dict(task.local))
-    return {ALONE: Entry("flix", given, "personal", options(plm_lr=rates))}
+    return {ALONE: Entry("flix", given, "personal", options(plm_lr=rates), published=False)}
 
 
 def entries(task: NetTask, plm_lr: float, alphas: Sequence[float]) -> dict[str, Entry]:
@@ -40,16 +40,16 @@ def entries(task: NetTask, plm_lr: float, alphas: Sequence[float]) -> dict[str, 
     for alpha in alphas:
         longer = tuple(rate / alpha**2 for rate in rates)
         flix = options(alpha=alpha, lr=longer[-1], **own)
-        made[label_of("FLIX", alpha)] = Entry("flix", flix, "personal", options(lr=longer))
+        made[label_of("FLIX", alpha)] = Entry("flix", flix, "personal", options(lr=longer), published=False)
         scafflix = options(alpha=alpha, p=P, lr=rates[-1], **own)
-        made[label_of("Scafflix", alpha)] = Entry("scafflix", scafflix, "personal", options(lr=rates))
+        made[label_of("Scafflix", alpha)] = Entry("scafflix", scafflix, "personal", options(lr=rates), published=False)
     work = {"lr": rates[-1], "local_steps": round(1 / P), "batch": BATCH}
     for label, weighting, judged in (
         (BY_SIZE, "size", "global"),
         (UNIFORM, "uniform", "global"),
         (TUNED, "size", "finetuned"),
     ):
-        made[label] = Entry("fedavg", options(weighting=weighting, **work), judged, options(lr=rates))
+        made[label] = Entry("fedavg", options(weighting=weighting, **work), judged, options(lr=rates), published=False)
     return made
 
 
@@ -115,7 +115,7 @@ def _measured(chosen: dict[NetTask, Sequence[float]], progress: ExperimentProgre
         mine, table = run(task, alphas, progress)
         rows += mine
         notes += [table] if table else []
-    return Measured(rows, settings_of(list(chosen)), notes, next(iter(chosen)).scope)
+    return Measured(rows, settings_of(list(chosen)), notes, scope_of({task.name: task.scope for task in chosen}))
 
 
 def settings_of(chosen: Sequence[NetTask]) -> dict[str, object]:

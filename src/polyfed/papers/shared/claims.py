@@ -19,7 +19,7 @@ from typing import Literal
 import numpy as np
 
 from polyfed.papers.shared.holm import Difference, Summary, certain
-from polyfed.studies.verdicts.intervals import Interval, paired, student
+from polyfed.studies.verdicts.intervals import Interval, paired, student, unknown
 
 Verdict = Literal["holds", "does not hold", "undecided"]
 VERDICTS: tuple[Verdict, ...] = ("holds", "does not hold", "undecided")
@@ -72,7 +72,7 @@ class Claim:
 def better(text: str, ours: Values, theirs: Values, measured: str, unit: Unit = PLAIN, *, lower: bool = False) -> Claim:
     """Ours is higher (or lower) than theirs: Student's interval over the differences by seed lies above zero."""
     differences = np.subtract(ours, theirs) * (-1 if lower else 1)
-    interval = paired(differences)
+    interval = interval_of(differences)
     return Claim(text, measured, _verdict(interval), _basis(interval, len(differences), unit), interval)
 
 
@@ -89,7 +89,7 @@ def at_most(text: str, values: Values, level: float, measured: str, unit: Unit =
 def similar(text: str, ours: Values, theirs: Values, margin: float, measured: str, unit: Unit = PLAIN) -> Claim:
     """No difference beyond the margin: the interval lies within it. Beyond it, the claim does not hold."""
     differences = np.subtract(ours, theirs)
-    interval = paired(differences)
+    interval = interval_of(differences)
     verdict: Verdict = "undecided"
     if -margin < interval.low and interval.high < margin:
         verdict = "holds"
@@ -136,7 +136,7 @@ def most(text: str, differences: Sequence[Values], measured: str, unit: Unit = P
     certain. The interval is that of the mean over the cells.
     """
     signs, cells = certain(differences), len(differences)
-    interval = paired(np.asarray(differences, float).mean(axis=0))
+    interval = interval_of(np.asarray(differences, float).mean(axis=0))
     verdict: Verdict = "undecided"
     if 2 * signs.count("above") > cells:
         verdict = "holds"
@@ -157,10 +157,11 @@ def unjudged(text: str, measured: str, why: str) -> Claim:
 
 
 def interval_of(difference: Difference) -> Interval:
-    """Student's interval for the mean over seeds."""
+    """Student's interval for the mean over seeds. There is none where a seed has no finite value, as where it diverged:
+    leaving that seed out would make its method look better."""
     if isinstance(difference, Summary):
         return student(difference.mean, difference.error, difference.seeds - 1)
-    return paired(difference)
+    return paired(difference) if np.isfinite(difference).all() else unknown()
 
 
 def _seeds(difference: Difference) -> int:
@@ -180,7 +181,7 @@ def _verdict(interval: Interval) -> Verdict:
 def _basis(interval: Interval, seeds: int, unit: Unit) -> str:
     """The difference and its interval in words."""
     if not np.isfinite(interval.low):
-        return "one seed: no interval" if seeds == 1 else "no interval"
+        return "one seed: no interval" if seeds == 1 else "no interval: a seed has no finite value"
     words = [unit.words(value) for value in (interval.estimate, interval.low, interval.high)]
     return f"{words[0]}{unit.name} [{words[1]}, {words[2]}], {seeds} seeds"
 

@@ -22,6 +22,8 @@ from polyfed.papers.shared.rows import read_rows
 DATA, RECORD, PAGE = "data.csv", "claims.json", "README.md"
 HEADINGS = ("Paper", "What was run", "Data", "Hardware", "Hyper-parameters", "Result", "Differences")
 """The sections that a reproduction writes."""
+WHOLE = "What is not as in the paper stands under [Differences](#differences)."
+"""What a page says of an experiment's size, unless the experiment does."""
 
 
 def write(outcome: Outcome, experiment: Experiment, folder: str | Path, quick: bool, machine: str = "") -> list[Path]:
@@ -71,7 +73,7 @@ def page(
 ) -> str:
     """The docs page: Paper, What was run, Data, Hardware, Hyper-parameters, Result, Differences, and what was added."""
     command = f"polyfed reproduce {experiment.name}{' --quick' if quick else ''}"
-    what = "A quick version: fewer rounds, less data." if quick else outcome.measured.scope or "The whole experiment."
+    what = "A quick version: fewer rounds, less data." if quick else outcome.measured.scope or WHOLE
     pictures = "\n\n".join(f"![{experiment.caption}]({image})" for image in images)
     settings = "\n".join(f"| {name} | {_in_table(value)} |" for name, value in outcome.measured.settings.items())
     result = [pictures, experiment.caption, claims_table(outcome.claims), *outcome.tables, *outcome.measured.notes]

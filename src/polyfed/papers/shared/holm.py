@@ -34,12 +34,11 @@ def certain(differences: Sequence[Difference], confidence: float = 0.95) -> list
 
 
 def _summary(difference: Difference) -> Summary:
-    """Values that are not finite are left out."""
+    """Where a seed has no finite value, or there is one seed, nothing is certain."""
     if isinstance(difference, Summary):
         return difference
     values = np.asarray(difference, np.float64)
-    values = values[np.isfinite(values)]
-    if len(values) < 2:
+    if len(values) < 2 or not np.isfinite(values).all():
         return Summary(0.0, 0.0, len(values))
     return Summary(float(np.mean(values)), float(np.std(values, ddof=1) / np.sqrt(len(values))), len(values))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import jax
@@ -28,6 +29,18 @@ class NetTask:
     budget: int
     """candidates for each method: as many as the setting has rates; 0 where nothing is tuned"""
     scope: str
+    """its size beside the paper's; nothing in a quick run"""
+
+
+def scope_of(scopes: Mapping[str, str]) -> str:
+    """What a page says of its size; `scopes`: by dataset."""
+    sizes = " ".join(f"{name}: {scope}." for name, scope in scopes.items() if scope)
+    if not sizes:
+        return ""
+    if accelerated():
+        return f"**Smaller than in the paper.** {sizes}"
+    small = "**Not the paper's size, but one that two cores can do.**"
+    return f"{small} {sizes} On an accelerator the same command runs a larger size."
 
 
 def _setting(source: str, data: Options, model: str, rounds: int, rates: tuple[float, ...]) -> Setting:
@@ -37,18 +50,25 @@ def _setting(source: str, data: Options, model: str, rounds: int, rates: tuple[f
 
 def accelerator_size() -> dict[str, NetTask]:
     """What an accelerator does: handwriting at the paper's size, and some of the roles."""
-    scope = (
-        "All writers and the CNN, 1,000 rounds, every alpha, 5 seeds. **Smaller than in the paper:** 100 of the roles "
-        "and 300 rounds on Shakespeare, and three stepsizes, those around the best, instead of six."
-    )
+    few = "three stepsizes, those around the best, instead of six"
     rates = (0.03, 0.1, 0.3)
     writers = _setting("mnist_by_writer", (), "femnist_cnn", 1000, rates)
     local = options(plm_epochs=100, plm_batch=100)
     steep = (0.3, 1.0, 3.0)
     roles = _setting("shakespeare", options(clients=100, predict="all"), "lstm", 300, steep)
     return {
-        WRITERS: NetTask(WRITERS, writers, ALPHAS, local, SEEDS, len(rates), scope),
-        ROLES: NetTask(ROLES, roles, ALPHAS, options(plm_epochs=25, plm_batch=BATCH), SEEDS, len(steep), scope),
+        WRITERS: NetTask(
+            WRITERS, writers, ALPHAS, local, SEEDS, len(rates), f"all writers and the CNN, 1,000 rounds, {few}"
+        ),
+        ROLES: NetTask(
+            ROLES,
+            roles,
+            ALPHAS,
+            options(plm_epochs=25, plm_batch=BATCH),
+            SEEDS,
+            len(steep),
+            f"100 roles instead of all, 300 rounds instead of 1,000, {few}",
+        ),
     }
 
 
@@ -57,15 +77,18 @@ def small_size() -> dict[str, NetTask]:
     rates = (0.03, 0.1, 0.3)
     writers = _setting("mnist_by_writer", options(clients=50), "mlp32", 100, rates)
     roles = _setting("shakespeare", options(clients=12, length=40, predict="all"), "lstm32", 30, (1.0, 3.0, 10.0))
-    scope = (
-        "**Not the paper's size, but one that two cores can do:** 50 writers and 12 roles instead of all, an MLP with "
-        "one hidden layer of 32 instead of the CNN and an LSTM of width 32, 100 and 30 rounds instead of 1,000, alpha "
-        "= 0.1, 0.5 and 0.9, three stepsizes instead of six. On an accelerator the same command runs a larger size."
+    handwriting = (
+        "50 writers instead of all, an MLP with one hidden layer of 32 instead of the CNN, 100 rounds instead of "
+        "1,000, alpha = 0.1, 0.5 and 0.9, three stepsizes instead of six"
+    )
+    plays = (
+        "12 roles instead of all, 40 characters at a time instead of 80, an LSTM of width 32 instead of 256, 30 rounds "
+        "instead of 1,000, alpha = 0.1, 0.3 and 0.9, three stepsizes instead of six"
     )
     local = options(plm_epochs=20, plm_batch=BATCH)
     return {
-        WRITERS: NetTask(WRITERS, writers, (0.1, 0.5, 0.9), local, SEEDS, len(rates), scope),
-        ROLES: NetTask(ROLES, roles, (0.1, 0.3, 0.9), local, SEEDS, len(rates), scope),
+        WRITERS: NetTask(WRITERS, writers, (0.1, 0.5, 0.9), local, SEEDS, len(rates), handwriting),
+        ROLES: NetTask(ROLES, roles, (0.1, 0.3, 0.9), local, SEEDS, len(rates), plays),
     }
 
 

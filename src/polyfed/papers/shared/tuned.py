@@ -26,7 +26,7 @@ from polyfed.studies.tuning import tune
 
 @dataclass(frozen=True)
 class Entry:
-    """A method of a comparison: its options as the paper has them, and the values that tuning tries instead."""
+    """A method of a comparison: its options where nothing is tuned, and the values that tuning tries instead."""
 
     method: str
     options: Options
@@ -34,6 +34,8 @@ class Entry:
     """which of its models is judged: "personal", "global" or "finetuned" """
     space: Options = ()
     """hyper-parameters with the values to try; every combination is a candidate"""
+    published: bool = True
+    """whether the options are the paper's own"""
 
 
 @dataclass(frozen=True)
@@ -111,7 +113,7 @@ _scores_of_runs: RunCache[list[list[float]]] = RunCache(list, list)
 def choose(
     setting: Setting, entries: Mapping[str, Entry], budget: int, progress: ExperimentProgress
 ) -> dict[str, Choice]:
-    """The winner of each method's `budget` candidates; with a budget of 0, the paper's own hyper-parameters.
+    """The winner of each method's `budget` candidates; with a budget of 0, each with the options that it has.
 
     A candidate for a localized model is a global model, fine-tuned with each of the setting's rates.
     """
@@ -146,16 +148,15 @@ def choose(
 
 
 def table(choices: Mapping[tuple[str, str], Choice]) -> str:
-    """What tuning chose, as a table of the page."""
-    lines = [
-        "| data | method | chosen | validation accuracy | at the paper's values |",
-        "| --- | --- | --- | --- | --- |",
-    ]
+    """What tuning chose, as a table of the page; beside it what the paper's own values reach, where they are known."""
+    head = ["data", "method", "chosen", "validation accuracy", "at the paper's values"]
+    lines = []
     for (column, label), choice in choices.items():
         before = choice.published_score
         words = "" if before is None else "diverged" if math.isnan(before) else f"{before:.2%}"
-        lines.append(f"| {column} | {label} | {choice.words} | {choice.score:.2%} | {words} |")
-    return "\n".join(lines)
+        lines.append([column, label, choice.words, f"{choice.score:.2%}", words])
+    width = len(head) - (not any(choice.entry.published for choice in choices.values()))
+    return "\n".join(f"| {' | '.join(cells[:width])} |" for cells in (head, ["---"] * width, *lines))
 
 
 def value_words(value: Decay | float) -> str:
@@ -260,7 +261,7 @@ def _or_nan(score: float | None) -> float:
 def _published(values: Mapping[str, object], entry: Entry) -> bool:
     """Whether a candidate is the paper's own."""
     own = dict(entry.options)
-    return all(own.get(name) == value for name, value in values.items())
+    return entry.published and all(own.get(name) == value for name, value in values.items())
 
 
 def _with(entry: Entry, values: Mapping[str, object]) -> Options:

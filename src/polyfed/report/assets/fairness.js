@@ -66,9 +66,10 @@ function drawWeights() {
     };
   });
   traces.push({ x: ends, y: ends, mode: "lines", meta: -1, name: "as its data", line: { color: css("--alone"), width: 1.4, dash: "dash" }, hoverinfo: "skip" });
-  const wide = ends[1] / ends[0] > 20, ticks = [1e-5, 1e-4, 1e-3, 0.01, 0.1, 1];
+  const wide = ends[1] / ends[0] > 20, steps = ends[1] / ends[0] > 500 ? [1] : [1, 2, 5];
+  const ticks = [-5, -4, -3, -2, -1].flatMap((power) => steps.map((step) => Number(`${step}e${power}`))).concat(1);
   const scale = wide
-    ? { type: "log", range: ends.map(Math.log10), tickmode: "array", tickvals: ticks, ticktext: ticks.map((tick) => `${100 * tick}%`) }
+    ? { type: "log", range: ends.map(Math.log10), tickmode: "array", tickvals: ticks, ticktext: ticks.map((tick) => `${Number((100 * tick).toPrecision(3))}%`) }
     : { tickformat: ",.2~%", range: [0, ends[1]] };
   const entries = groups.map((own) => [own.map((i) => METHODS[i].label).join("; "), own.length === 1 ? own[0] : -1, "dots"]);
   drawLegend($("weight-legend"), entries.concat([["as its data", -1, "dash"]]));

@@ -16,6 +16,7 @@ from polyfed.data.cautions import cautions
 from polyfed.problem.metrics import Metric, default_metric, metric_named
 from polyfed.problem.problem import Problem
 from polyfed.studies.advice.answer import Advice, SiteAdvice, end_of
+from polyfed.studies.advice.apart import Apart, tried_without
 from polyfed.studies.advice.choices import Deployed, federation_choice, vote
 from polyfed.studies.advice.contenders import ALONE
 from polyfed.studies.advice.estimate import (
@@ -142,6 +143,8 @@ def advise_with(
         noise_for(settings.epsilon, settings.rounds, len(federation))  # refuses before anything is trained
     kept = None if folder is None else KeptParts.begin(Path(folder), settings.identity(federation), resume)
     trials, skipped = _trained(settings, problems, proper, clock, kept, say)
+    more, left = tried_without(trials, settings.ways, problems, proper, settings.rounds, clock.end, say)
+    trials, skipped = [*trials, *more], [*skipped, *left]
     return _answer(settings, trials, problems, federations, shown, proper, skipped, clock, say)
 
 
@@ -210,6 +213,7 @@ def _answer(
     candidate = contender.candidates[winner.best]
     alone = next((t for t in trials if t.contender == ALONE and t.model == winner.model), best_alone(trials, None))
     alone_way = next(way for way in settings.ways if way.name == ALONE)
+    apart = None if not winner.apart else Apart.of(winner)
     advised, together = (gains_of(federations, choices, shown, free) for free in (True, False))
     cost = effects = None
     if winner.contender != ALONE and settings.epsilon is not None:
@@ -218,7 +222,7 @@ def _answer(
         try:
             cost = privacy_cost(
                 settings.epsilon, candidate, winner.model, own, choices, problems, federations, shown, proper,
-                settings.rounds, clock.end, say,
+                settings.rounds, clock.end, say, apart,
             )  # fmt: skip
         except OutOfTime:
             skipped.append(f"privacy at epsilon {settings.epsilon:g}")
@@ -250,6 +254,7 @@ def _answer(
         settings,
         effects,
         cost,
+        [] if apart is None else [fed.clients[place] for place in apart.sites],
     )
 
 
@@ -270,6 +275,8 @@ def _sites(
     for place, client in enumerate(fed.clients):
         own, joint = advised.clients[place], together.clients[place]
         told = vote([choice.deploys[place] for choice in choices], default)
+        if winner.apart and place in Apart.of(winner).sites:
+            told = "alone"
         sites.append(
             SiteAdvice(
                 client,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -76,6 +77,8 @@ class Advice:
     """what was tried"""
     influence: Influence | None = field(default=None, repr=False)
     privacy: PrivacyCost | None = field(default=None, repr=False)
+    apart: list[str] = field(default_factory=list)
+    """sites that a common model fails and that would spoil it: the others train without them"""
 
     @property
     def splits(self) -> int:
@@ -90,13 +93,42 @@ class Advice:
             if not any(row["method"] not in (ALONE, "constant") for row in self.table):
                 return "Cannot tell: the time was too short to try any way of training together"
             return "Stay alone: no way of training together has a lower validation loss"
-        start = f"Train together with {self.label} ({self.model}): it"
+        without = f", without {', '.join(self.apart)}" if self.apart else ""
+        start = f"Train together with {self.label} ({self.model}){without}: it"
         if self.method == ALONE:
             start = f"Stay alone, but for {total - own} of {total} sites: that"
         unsure = total - sum(counts.values())
         doubt = f"; for {unsure} the rows cannot tell" if unsure else ""
         alone = f"; {own} should deploy {'its' if own == 1 else 'their'} own model" if 0 < own < total else ""
         return f"{start} helps {counts['gains']} of {total} for certain and harms {counts['loses']}{doubt}{alone}"
+
+    @property
+    def beside(self) -> list[str]:
+        """What is said beside the answer: the mean gain, and sites whose own intervals say more."""
+        said = [f"Mean gain over the sites, in {self.metric.label}: {_between(self.mean)}"]
+        own = {word: sum(site.verdict == word for site in self.sites) for word in ("gains", "loses")}
+        if own != {word: sum(site.verdict_among_all == word for site in self.sites) for word in own}:
+            said.append(
+                f"By its own interval, {own['gains']} gain and {own['loses']} lose; for certain means after correction "
+                f"for {len(self.sites)} verdicts at once"
+            )
+        if self.apart:
+            names = ", ".join(self.apart)
+            said.append(
+                f"At {names} the common model is worse than a constant prediction: the others train without, and "
+                f"{'it deploys its own model' if len(self.apart) == 1 else 'they deploy their own models'}"
+            )
+        return said
+
+    @property
+    def not_tried(self) -> str:
+        """What the time did not allow; a model of which nothing was tried is said once."""
+        left = list(self.skipped)
+        for model in self.settings.kinds:
+            every = [f"{way.label}, {model}" for way in self.settings.ways]
+            if set(every) <= set(left):
+                left = [what for what in left if what not in every] + [f"all with {model}"]
+        return "; ".join(left)
 
     def _repr_html_(self) -> str:
         """For notebooks: the answer, and a row per site."""
@@ -105,14 +137,17 @@ class Advice:
             for site in self.sites
         ]
         columns = ("client", "rows", "deploy", "verdict", f"gain, {self.metric.label}", "low", "high")
-        return html.page(self.sentence, *map(html.note, self.warnings), html.table(columns, rows))
+        said = map(html.note, [*self.beside, *self.warnings])
+        return html.page(self.sentence, *said, html.table(columns, rows))
 
     def next_commands(self, folder: Path) -> list[str]:
         """What to do next: repeat it, and where training together is advised, deploy it."""
         again = f"polyfed compare {shlex.quote(str(folder / 'config.toml'))}"
         if self.method == ALONE and all(site.deploy == "alone" for site in self.sites):
             return [again]
-        return [again, f"polyfed deploy init federation --from {shlex.quote(str(folder))}"]
+        own = folder / "alone.toml"
+        apart = [f"polyfed compare {shlex.quote(str(own))}"] if own.exists() else []
+        return [again, *apart, f"polyfed deploy init federation --from {shlex.quote(str(folder))}"]
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -123,9 +158,10 @@ class Advice:
             "algorithm": self.candidate.algorithm.name,
             "metric": self.metric.name,
             "answer": self.sentence,
-            "sites": [asdict(site) for site in self.sites],
+            "apart": self.apart,
+            "sites": [_without_nan(asdict(site)) for site in self.sites],
             "mean_gain": {"estimate": mean.estimate, "low": end_of(mean, mean.low), "high": end_of(mean, mean.high)},
-            "methods": self.table,
+            "methods": [_without_nan(row) for row in self.table],
             "influence": None if self.influence is None else self.influence.as_dict(),
             "brings": None if self.influence is None else self.influence.brings_by_site,
             "privacy": None if self.privacy is None else self.privacy.as_dict([site.client for site in self.sites]),
@@ -144,3 +180,13 @@ class Advice:
 def end_of(interval: Interval, value: float) -> float | None:
     """An end of an interval; None where the rows give none."""
     return value if interval.known else None
+
+
+def _between(interval: Interval) -> str:
+    ends = f" (95%: {interval.low:+.3f} to {interval.high:+.3f})" if interval.known else ""
+    return f"{interval.estimate:+.3f}{ends}"
+
+
+def _without_nan(row: dict[str, Any]) -> dict[str, Any]:
+    """JSON has no NaN: what is not known is null."""
+    return {name: None if isinstance(value, float) and math.isnan(value) else value for name, value in row.items()}

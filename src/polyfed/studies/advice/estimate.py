@@ -70,7 +70,7 @@ def _sites_choose(
         }
         if trial.has_global:
             options["global"] = proper.by_row(trial.of("global", "validation")[split][rows], part.y[rows])
-        deploys.append(site_choice(default, options).deploy)
+        deploys.append("alone" if place in trial.apart_in(split) else site_choice(default, options))
         total += float(np.sum(options[deploys[-1]]))
     return deploys, total / part.rows
 
@@ -127,12 +127,13 @@ def comparison(
 ) -> list[dict[str, Any]]:
     """A row per contender and model, and one for the constant predictor; metrics are means over sites and splits.
 
-    `losses` chose: sites whose rows spoke against a trial had left it. Metrics are of the trial at all sites.
+    `losses` chose: sites whose rows spoke against a trial had left it. Metrics are of the trial at all sites but those
+    apart, which have their own models.
     """
     rows: list[dict[str, Any]] = []
 
-    def add(method: str, model: str, loss: float, scores: Callable[[int], np.ndarray]) -> None:
-        row = {"method": method, "model": model, "validation_loss": loss}
+    def add(method: str, model: str, loss: float, scores: Callable[[int], np.ndarray], apart: bool = False) -> None:
+        row = {"method": method, "model": model, "apart": apart, "validation_loss": loss}
         rows.append({**row, shown.name: _mean_metric(federations, shown, scores)})
 
     def same(split: int, part: str = "test") -> np.ndarray:
@@ -145,9 +146,23 @@ def comparison(
         return float(np.mean(proper.by_row(same(split, "validation"), federations[split].validation.y)))
 
     for trial in trials:
-        add(trial.contender, trial.model, losses[key_of(trial)], lambda s, t=trial: t.of("personal", "test")[s])
+        add(
+            trial.contender,
+            trial.model,
+            losses[key_of(trial)],
+            lambda s, t=trial: _with_those_apart(t, best_alone(trials, s), s, federations[s]),
+            bool(trial.apart),
+        )
     add("constant", "", float(np.mean([loss_of_same(split) for split in range(len(federations))])), same)
     return rows
+
+
+def _with_those_apart(trial: Trial, alone: Trial, split: int, federation: Federation) -> np.ndarray:
+    """A trial's test scores, where sites apart have those of their own model."""
+    scores, own = trial.of("personal", "test")[split], alone.of("personal", "test")[split]
+    sizes = federation.test.sizes
+    apart = np.isin(np.repeat(np.arange(len(sizes)), sizes), trial.apart_in(split))
+    return np.where(apart.reshape(-1, *(1,) * (scores.ndim - 1)), own, scores)
 
 
 def _mean_metric(federations: list[Federation], shown: Metric, scores: Callable[[int], np.ndarray]) -> float:
@@ -166,4 +181,4 @@ def _mean(values: np.ndarray) -> float:
 
 
 def key_of(trial: Trial) -> str:
-    return f"{trial.contender} ({trial.model})"
+    return f"{trial.contender} ({trial.model}{', some apart' * bool(trial.apart)})"

@@ -9,17 +9,27 @@ from pathlib import Path
 from typing import Any
 
 from polyfed.core.files import as_toml, write_csv, write_text
+from polyfed.data import source_options
 from polyfed.engine.identity import plain_value
 from polyfed.studies.advice.answer import Advice
 from polyfed.studies.advice.contenders import ALONE, Candidate
 
 
 def write_advice(advice: Advice, folder: Path, data: Mapping[str, Any]) -> None:
-    """advice.json, sites.csv, methods.csv and config.toml; `data` is the section [data] that the rows came from."""
+    """advice.json, sites.csv, methods.csv and config.toml; `data` is the section [data] that the rows came from.
+
+    alone.toml trains the sites apart, each alone.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     write_csv(folder / "sites.csv", [dataclasses.asdict(site) for site in advice.sites])
     write_csv(folder / "methods.csv", advice.table)
-    write_text(folder / "config.toml", as_toml(config_of(advice, data)))
+    config = config_of(advice, data)
+    if advice.apart and "only" in source_options(str(data["source"])):
+        others = [site.client for site in advice.sites if site.client not in advice.apart]
+        alone = {**config, "data": config["data"] | {"only": advice.apart}, "compare": config["compare"][:1]}
+        write_text(folder / "alone.toml", as_toml(alone))
+        config["data"] |= {"only": others}
+    write_text(folder / "config.toml", as_toml(config))
     write_text(folder / "advice.json", json.dumps(advice.as_dict(), indent=1) + "\n")
 
 

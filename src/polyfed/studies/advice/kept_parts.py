@@ -12,7 +12,7 @@ from polyfed.core.errors import PolyfedError
 from polyfed.core.files import write_text
 from polyfed.studies.advice.trials import Trial, read_trial
 
-WRITTEN = ("advice.json", "sites.csv", "methods.csv", "config.toml", "report.html")
+WRITTEN = ("advice.json", "sites.csv", "methods.csv", "config.toml", "alone.toml", "report.html")
 """What an advice leaves beside its parts."""
 
 

@@ -20,6 +20,7 @@ from polyfed.engine.privacy.accounting import Accountant
 from polyfed.engine.privacy.mechanism import Privacy
 from polyfed.problem.metrics import Metric
 from polyfed.problem.problem import Problem
+from polyfed.studies.advice.apart import Apart, trial_without
 from polyfed.studies.advice.contenders import Candidate, Contender
 from polyfed.studies.advice.estimate import SplitChoices, choose, gains_of, site_values
 from polyfed.studies.advice.trials import Trial, run_trial
@@ -109,8 +110,11 @@ def privacy_cost(
     rounds: int,
     end: float,
     say: Callable[[str, float], None],
+    apart: Apart | None = None,
 ) -> PrivacyCost:
     """Train the candidate privately on all splits, choose the clip by validation loss, judge by test rows.
+
+    Without the sites `apart`, if the advice leaves them out.
 
     That choice is not private itself. Every site still may keep to its own model, by the rule of the advice. Weights
     are uniform: those that follow from a site's rows would be released. The noise is drawn by the runs' seeds.
@@ -121,6 +125,8 @@ def privacy_cost(
     for place, clip in enumerate(CLIPS):
         privacy = Privacy(clip, noise, DELTA, study=True)
         trial = run_trial(way, model, problems[model], proper, rounds, lambda _: None, end, privacy)
+        if apart is not None and trial is not None and trial.scores:
+            trial = trial_without(apart, trial, way, problems[model], proper, rounds, lambda _: None, end, privacy)
         if trial is None:
             raise KeyboardInterrupt
         say(f"privacy at epsilon {epsilon:g}", (place + 1) / len(CLIPS))

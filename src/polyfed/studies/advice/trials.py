@@ -6,7 +6,7 @@ import json
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +50,11 @@ class Trial:
     bits_down: int
     """of one run, all sites together"""
     rounds: int
+    apart: list[list[int]] = field(default_factory=list)
+    """by split: the sites that took no part and deploy their own models; empty where all did in all splits"""
+
+    def apart_in(self, split: int) -> list[int]:
+        return self.apart[split] if self.apart else []
 
     @property
     def best(self) -> int:

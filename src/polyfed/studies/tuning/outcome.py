@@ -29,7 +29,7 @@ class Trial:
     candidate: int
     """its number among the method's, from 1"""
     origin: str
-    """"grid", "random" or, with an empty space, "fixed" """
+    """"grid", "random", "optuna" or, with an empty space, "fixed" """
     values: dict[str, Any]
     score: float | None
     """what chooses: one of `measured`"""

@@ -38,11 +38,14 @@ from polyfed.studies.finished_runs import FinishedRuns
 from polyfed.studies.run_settings import RunSettings
 from polyfed.studies.scoring import mean_metrics, problem_metric
 from polyfed.studies.search_space import TunePlan, tune_plan
+from polyfed.studies.tuning.adaptive import Adaptive
 from polyfed.studies.tuning.outcome import Trial, Tuning
 
 JOURNAL = "candidates.jsonl"
 UNFINISHED = "unfinished"
 """The folder of the checkpoints of candidates that Ctrl-C interrupted."""
+Candidate = tuple[str, dict[str, Any], Method]
+"""How it was found, its values, and the method with them."""
 TuneProgress = Callable[[str, float, int, str], None]
 """Called with a method's label, its candidates done, their number, and the best so far in words."""
 
@@ -109,7 +112,8 @@ def search_all(
 ) -> Tuning:
     """Run all candidates of all methods of a config, and write what was found to `folder`."""
     refuse_hopeless(config)
-    candidates = {method.label: _candidates(config, plan, method) for method in config.methods}
+    for method in config.methods:
+        _check_values(config, plan, method)
     seeds = seeds_of(config, plan)
     problem = _without_test(config)
     if folder is not None:
@@ -117,29 +121,33 @@ def search_all(
             (folder / name).unlink(missing_ok=True)
     journal = FinishedRuns(None if folder is None else folder / JOURNAL, resume)
     search = Search(config, plan, problem, journal, seeds, folder)
-    total = sum(map(len, candidates.values()))
+    wanted = {method.label: plan.count(method.label) for method in config.methods}
+    candidates: dict[str, list[Method]] = {}
     trials: list[Trial] = []
-    for label, entries in candidates.items():
+    for method in config.methods:
+        label, known = method.label, candidates.setdefault(method.label, [])
+        for entries in search.batches(method, trials):
+            before = len(known)
+            known += [candidate for *_, candidate in entries]
 
-        def say(done: float, label: str = label, entries: list[Any] = entries) -> None:
-            if progress is not None:
-                best = search.tuning(trials, {}).winner(label)
-                progress(
-                    label, done, len(entries), "" if best is None or best.score is None else f"best {best.score:.4f}"
-                )
+            def say(done: float, label: str = label, before: int = before) -> None:
+                if progress is not None:
+                    best = search.tuning(trials, {}).winner(label)
+                    words = "" if best is None or best.score is None else f"best {best.score:.4f}"
+                    progress(label, before + done, wanted[label], words)
 
-        try:
-            outcomes = search.outcomes([method for *_, method in entries], say)
-        except KeyboardInterrupt:  # a second Ctrl-C, which does not wait for the rounds under way
-            outcomes = None
-        if outcomes is None:
-            done = sum(search.is_done(method) for entries in candidates.values() for *_, method in entries)
-            raise Stopped(folder or Path(), done, total)
-        for number, ((origin, values, _), outcome) in enumerate(zip(entries, outcomes, strict=True), start=1):
-            score = outcome["measured"][search.chosen_by]
-            trials.append(Trial(label, number, origin, values, score, **outcome))
-        say(len(entries))
-    tuning = search.tuning(trials, {label: [method for *_, method in entries] for label, entries in candidates.items()})
+            try:
+                outcomes = search.outcomes([candidate for *_, candidate in entries], say)
+            except KeyboardInterrupt:  # a second Ctrl-C, which does not wait for the rounds under way
+                outcomes = None
+            if outcomes is None:
+                done = sum(search.is_done(one) for each in candidates.values() for one in each)
+                raise Stopped(folder or Path(), done, sum(wanted.values()))
+            for number, ((origin, values, _), outcome) in enumerate(zip(entries, outcomes, strict=True), before + 1):
+                score = outcome["measured"][search.chosen_by]
+                trials.append(Trial(label, number, origin, values, score, **outcome))
+            say(len(entries))
+    tuning = search.tuning(trials, candidates)
     if folder is not None:
         shutil.rmtree(folder / UNFINISHED, ignore_errors=True)
         tuning.write(folder)
@@ -166,6 +174,20 @@ class Search:
     @property
     def chosen_by(self) -> str:
         return "loss" if self.by is None else self.by.name
+
+    def batches(self, method: Method, trials: list[Trial]) -> Iterator[list[Candidate]]:
+        """A method's candidates, in the parts that are run together; `trials` grows as they end."""
+        label, plan = method.label, self.plan
+        if plan.settings.search != "optuna" or not plan.spaces[label]:
+            yield [_candidate(self.config, method, *found) for found in plan.candidates(label)]
+            return
+        adaptive = Adaptive(plan, label, higher_is_better=self.by is not None and self.by.higher_is_better)
+        for left in range(plan.settings.budget, 0, -adaptive.batch):
+            asked = adaptive.ask(min(adaptive.batch, left))
+            if len(asked) < min(adaptive.batch, left):
+                raise plan.too_few(label, plan.settings.budget - left + len(asked))
+            yield [_candidate(self.config, method, "optuna", values) for values in asked]
+            adaptive.tell([None if trial.diverged else trial.score for trial in trials[-len(asked) :]])
 
     def tuning(self, trials: list[Trial], methods: dict[str, list[Method]]) -> Tuning:
         """What these candidates amount to."""
@@ -307,18 +329,25 @@ def _methods(spaces: Mapping[str, Any] | None, methods: Mapping[str, Algorithm] 
     return known
 
 
-def _candidates(config: Config, plan: TunePlan, method: Method) -> list[tuple[str, dict[str, Any], Method]]:
-    """A method's candidates; values that it refuses are named before anything runs."""
-    candidates = []
-    for origin, values in plan.candidates(method.label):
-        try:
-            changes = {name: hyper_parameter(value, f"tune.{name}") for name, value in values.items()}
-            algorithm = dataclasses.replace(method.algorithm, **changes)  # pyright: ignore[reportArgumentType]
-            algorithm.check()
-        except PolyfedError as error:
-            raise PolyfedError(f"{config.where}: tune.space of '{method.label}': {error}") from None
-        candidates.append((origin, values, Method(method.label, algorithm, method.finetune)))
-    return candidates
+def _check_values(config: Config, plan: TunePlan, method: Method) -> None:
+    """Values that a method refuses are named before anything runs; of a search that adapts, the ends of its ranges."""
+    if plan.settings.search != "optuna":
+        for origin, values in plan.candidates(method.label):
+            _candidate(config, method, origin, values)
+        return
+    for axis in plan.spaces[method.label]:
+        for value in axis.points(2):
+            _candidate(config, method, "optuna", {axis.name: value})
+
+
+def _candidate(config: Config, method: Method, origin: str, values: dict[str, Any]) -> Candidate:
+    try:
+        changes = {name: hyper_parameter(value, f"tune.{name}") for name, value in values.items()}
+        algorithm = dataclasses.replace(method.algorithm, **changes)  # pyright: ignore[reportArgumentType]
+        algorithm.check()
+    except PolyfedError as error:
+        raise PolyfedError(f"{config.where}: tune.space of '{method.label}': {error}") from None
+    return origin, values, Method(method.label, algorithm, method.finetune)
 
 
 def seeds_of(config: Config, plan: TunePlan) -> list[int]:

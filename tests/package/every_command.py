@@ -1,0 +1,215 @@
+"""Run every command of an installed polyfed once, as a stranger would: `python every_command.py FOLDER`.
+
+It needs nothing but the environment that it runs in, so that `make test-floor` can try it in any. A command without an
+entry in `CALLS` is a failure: a new one cannot be forgotten.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
+from importlib.util import find_spec
+from pathlib import Path
+
+POLYFED = [sys.executable, "-m", "polyfed"]
+LIMIT = 900
+"""Seconds after which a command is given up."""
+RUN = """
+[data]
+source = "csv"
+path = "visits.csv"
+client = "site"
+target = "late"
+
+[algorithm]
+name = "apfl"
+lr = 0.1
+local_steps = 2
+batch = 8
+
+[run]
+rounds = 3
+eval_every = 3
+finetune_steps = 0
+"""
+COMPARE = RUN.replace('name = "apfl"\n', "") + '[[compare]]\nname = "local"\n\n[[compare]]\nname = "fedavg"\n'
+TUNE = RUN.replace("lr = 0.1\n", "") + "[tune]\nbudget = 2\n\n[tune.space.apfl]\nlr = [0.05, 0.2]\n"
+PLAN = (
+    '[data]\nsource = "quadratics"\nclients = 4\ndim = 3\n\n[problem]\nloss = "squared"\nmodel = "linear"\n\n'
+    '[algorithm]\nname = "scafflix"\n\n[run]\nrounds = 3\ndtype = "float64"\n'
+)
+CONFIGS = {"run.toml": RUN, "compare.toml": COMPARE, "tune.toml": TUNE, "plan.toml": PLAN}
+CALLS: dict[str, list[str]] = {
+    "demo": ["--quiet", "--set", "run.rounds=2", "--set", "run.splits=1"],
+    "advise": ["visits.csv", "--target", "late", "--client", "site", "--minutes", "0.2", "--out", "advice"],
+    "run": ["run.toml", "--out", "runs/run"],
+    "compare": ["compare.toml", "--out", "runs/compare"],
+    "tune": ["tune.toml", "--out", "runs/tune"],
+    "personalize": ["runs/run", "new.csv"],
+    "predict": ["runs/run", "new.csv", "--client", "north", "--out", "scored.csv"],
+    "export": ["runs/run", "model.onnx", "--client", "north"],
+    "report": ["runs/run", "--out", "report.html"],
+    "algorithms": [],
+    "plan": ["plan.toml"],
+    "reproduce": ["--list"],
+    "data list": [],
+    "data fetch": ["nothing-of-this-name"],
+    "data info": ["run.toml", "--picture", "data.png"],
+    "bench engine": ["--repeat", "1", "--no-memory"],
+    "bench convex": ["--clients", "4", "--repeat", "1"],
+    "bench methods": ["--method", "fedprox", "--repeat", "1"],
+    "bench sweep": ["--candidates", "2", "--repeat", "1"],
+    "bench neural": ["--chunk", "2", "--repeat", "1"],
+    "bench scale": ["--clients", "200", "--repeat", "1"],
+    "bench deploy": ["--rounds", "2"],
+    "deploy init": ["project", "--sites", "north,south", "--example"],
+    "deploy add-site": ["project", "west"],
+    "deploy admit": ["project/server", "east", "east.pub"],
+    "deploy renew": ["project/server"],
+    "deploy accept": ["project/north", "--yes"],
+    "deploy up": ["project"],
+    "deploy personalize": ["PUBLISHED", "project/west"],
+    "leaderboard list": ["--table", "board.csv"],
+    "leaderboard draw": ["--table", "board.csv", "--page", "board.md"],
+    "leaderboard run": ["nothing-of-this-name"],
+}
+"""Each command's arguments. `deploy server`, `site` and `run` are tried together, in `three_processes`."""
+SERVICES = {"deploy server", "deploy site", "deploy run"}
+REFUSED = {
+    "data fetch": "nothing-of-this-name",
+    "leaderboard run": "nothing-of-this-name",
+    "leaderboard draw": "board.csv",
+    "bench convex": "mushrooms",
+}
+"""Commands that end with code 2 and a sentence with this word: they would need a network, a dataset, or an hour."""
+EXTRAS = {
+    "export": ("onnx", "onnx"),
+    "reproduce": ("matplotlib", "figures"),
+    "data info": ("matplotlib", "figures"),
+    **{name: ("flwr", "deploy") for name in (*CALLS, *SERVICES, "bench deploy") if "deploy" in name},
+}
+"""The package and the extra that a command needs; without it, a sentence names the extra."""
+
+
+def main() -> int:
+    folder = Path(sys.argv[1])
+    folder.mkdir(parents=True)
+    rows = "".join(
+        f"{site},{hour % 24},{'yes' if (hour * (k + 3)) % 7 > 3 else 'no'}\n"
+        for k, site in enumerate(("north", "south", "west"))
+        for hour in range(60)
+    )
+    (folder / "visits.csv").write_text("site,hour,late\n" + rows)
+    (folder / "new.csv").write_text("site,hour,late\n" + rows.replace("west", "east"))
+    for name, text in CONFIGS.items():
+        (folder / name).write_text(text)
+    known = sorted(commands())
+    unknown = set(known) ^ {*CALLS, *SERVICES}
+    if unknown:
+        print(f"commands without a call, or calls without a command: {', '.join(sorted(unknown))}")
+        return 1
+    failed = [name for name in (*CALLS, "deploy run") if not tried(name, folder)]
+    print(f"{len(known) - len(failed)} of {len(known)} commands" + (f"; failed: {', '.join(failed)}" if failed else ""))
+    return 1 if failed else 0
+
+
+def commands() -> Iterator[str]:
+    """Every command by its words, and its help, which must show each text that was written for it."""
+    import typer
+
+    from polyfed.cli.main import app
+
+    os.environ["COLUMNS"] = "400"
+    whole = typer.main.get_command(app)
+    found = [((), whole)]
+    while found:
+        path, command = found.pop()
+        shown = io.StringIO()
+        with redirect_stdout(shown):
+            whole.main([*path, "--help"], prog_name="polyfed", standalone_mode=False)
+        texts = [(command.help or "").split("\n\n")[0], *(getattr(one, "help", None) or "" for one in command.params)]
+        for text in texts:
+            assert letters(text) in letters(shown.getvalue()), f"polyfed {' '.join(path)} --help lacks: {text}"
+        inner = getattr(command, "commands", {})
+        if not inner:
+            yield " ".join(path)
+        found += [((*path, name), one) for name, one in inner.items()]
+
+
+def letters(text: str) -> str:
+    """The text without spaces, frames and marks: how a help page is laid out does not matter."""
+    return re.sub(r"[\s│─╭╮╰╯`*]+", "", text)
+
+
+def call(arguments: list[str], folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    environment = {"XLA_FLAGS": "--xla_backend_optimization_level=0", **os.environ, "NO_COLOR": "1", **variables}
+    return subprocess.run(
+        [*POLYFED, *arguments], cwd=folder, env=environment, capture_output=True, text=True, timeout=LIMIT, check=False
+    )
+
+
+def tried(name: str, folder: Path) -> bool:
+    """Whether a command does what it should: its work, or a sentence that says what is missing."""
+    began = time.monotonic()
+    module, extra = EXTRAS.get(name, ("polyfed", ""))
+    complete = find_spec(module) is not None
+    if name == "deploy run" and complete:
+        done = three_processes(folder)
+    else:
+        done = call(
+            [*name.split(), *(published(folder) if a == "PUBLISHED" else a for a in CALLS.get(name, [" "]))], folder
+        )
+    if not complete:
+        good = done.returncode == 2 and f"polyfed[{extra}]" in done.stderr
+    elif name in REFUSED and not (name == "bench convex" and done.returncode == 0):
+        good = done.returncode == 2 and REFUSED[name] in done.stderr
+    else:
+        good = done.returncode == 0
+    good = good and "Traceback" not in done.stderr and "Warning" not in done.stderr
+    print(f"{'ok    ' if good else 'FAILED'} polyfed {name} ({time.monotonic() - began:.0f} s)", flush=True)
+    if not good:
+        print(done.stdout[-2000:] + done.stderr[-4000:], flush=True)
+    if name == "deploy add-site" and complete:  # admit needs a key that another site made
+        (folder / "east.pub").write_bytes((folder / "project/west" / "node.pub").read_bytes())
+    return good
+
+
+def published(folder: Path) -> str:
+    found = sorted((folder / "project/server/runs").glob("*/server"))
+    return str(found[0].relative_to(folder)) if found else "no-run"
+
+
+def three_processes(folder: Path) -> subprocess.CompletedProcess[str]:
+    """A server and two sites in processes of their own, a run, and an orderly end."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    call(["deploy", "init", "three", "--sites", "north,south", "--example", "--port", port], folder)
+    services = [("server", "three/server"), ("site", "three/north"), ("site", "three/south")]
+    with started([["deploy", kind, place] for kind, place in services], folder):
+        time.sleep(20)
+        return call(["deploy", "run", "three/server"], folder)
+
+
+@contextmanager
+def started(services: list[list[str]], folder: Path) -> Iterator[None]:
+    with open(folder / "services.log", "w") as log:
+        running = [subprocess.Popen([*POLYFED, *words], cwd=folder, stdout=log, stderr=log) for words in services]
+        try:
+            yield
+        finally:
+            for process in running:
+                process.terminate()
+            for process in running:
+                process.wait(timeout=60)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

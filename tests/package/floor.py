@@ -1,0 +1,76 @@
+"""Install the lowest and the newest versions that pyproject.toml allows, and run every command with them.
+
+`python -m tests.package.floor [--python 3.11 ...] [--bounds lowest newest] [--plain]`: for every interpreter that this
+machine has, an environment of its own in build/floor, with all extras or, with `--plain`, with none.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PLACE = ROOT / "build" / "floor"
+PYTHONS = ("3.11", "3.12", "3.13", "3.14")
+RESOLUTION = {"lowest": "lowest-direct", "newest": "highest"}
+UV = Path(sys.executable).with_name("uv")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--python", nargs="*", default=PYTHONS)
+    parser.add_argument("--bounds", nargs="*", choices=list(RESOLUTION), default=list(RESOLUTION))
+    parser.add_argument("--plain", action="store_true", help="without any extra")
+    asked = parser.parse_args()
+    found = {version: interpreter(version) for version in asked.python}
+    missing = [version for version, path in found.items() if path is None]
+    outcomes = {
+        f"Python {version}, {bound}": tried(path, version, bound, plain=asked.plain)
+        for version, path in found.items()
+        if path is not None
+        for bound in asked.bounds
+    }
+    for title, good in outcomes.items():
+        print(f"{title}: {'every command works' if good else 'FAILED'}")
+    if missing:
+        print(f"not on this machine: Python {', '.join(missing)}")
+    return 0 if outcomes and all(outcomes.values()) else 1
+
+
+def interpreter(version: str) -> str | None:
+    """The path of this Python, where the machine has it."""
+    done = subprocess.run(
+        [UV, "python", "find", "--no-python-downloads", version], capture_output=True, text=True, check=False
+    )
+    return done.stdout.strip() or None
+
+
+def tried(python: str, version: str, bound: str, *, plain: bool) -> bool:
+    """Whether polyfed installs and every command works, or says which extra it needs."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    asked = ",".join(name for name in extras if name not in ("dev", "docs"))
+    place = PLACE / f"{version}-{bound}{'-plain' if plain else ''}"
+    shutil.rmtree(place, ignore_errors=True)
+    environment = {name: text for name, text in os.environ.items() if name != "PIP_CONSTRAINT"}
+    environment["POLYFED_CACHE"] = str(place / "cache")
+    inside = place / "bin" / "python"
+    what = str(ROOT) if plain else f"{ROOT}[{asked}]"
+    for command in (
+        [UV, "venv", "--quiet", "--python", python, place],
+        [UV, "pip", "install", "--quiet", "--python", inside, "--resolution", RESOLUTION[bound], what],
+        [UV, "pip", "list", "--quiet", "--python", inside],
+        [inside, Path(__file__).with_name("every_command.py"), place / "work"],
+    ):
+        print(f"{version}, {bound}: {' '.join(map(str, command))}", flush=True)
+        if subprocess.run(command, env=environment, check=False).returncode:
+            return False
+    return True
+
+
+if __name__ == "__main__":
+    sys.exit(main())
