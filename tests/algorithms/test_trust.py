@@ -78,3 +78,33 @@ def test_a_tenth_of_the_clients_a_round_finds_the_exact_solution(sites, method, 
     assert trust_of(run.simulation) == "always"
     assert run.history["gap"].iloc[0] > 1e-3
     assert abs(run.history["gap"].iloc[-1]) < 1e-10
+
+
+STALE = pytest.mark.xfail(
+    strict=True, reason="what is not trusted stays in h_i, which should be zero (Limits, docs page)"
+)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    "method",
+    [
+        pytest.param(A.Scaffnew(p=0.2), marks=STALE),
+        A.Scaffnew(p=0.2, trust="never"),
+        A.Scaffold(lr=0.3, local_steps=5, batch="full"),
+    ],
+    ids=lambda method: f"{method.name}-{method.trust}",
+)
+def test_clients_that_share_their_solution_find_it(method) -> None:
+    """A regression without noise: at the solution every gradient is zero, and so should every control variate be."""
+    rng = np.random.default_rng(4)
+    w, clients = rng.normal(size=4), []
+    for _ in range(30):
+        x = rng.normal(size=(12, 4)) * np.exp(rng.uniform(np.log(0.3), 0.0, 4))
+        clients.append((x, (x @ w)[:, None]))
+    fed = pf.Federation.from_arrays(clients, test=0, validation=0, classes=0)
+    shared = pf.Problem(fed, pf.models.linear(bias=False), "squared")
+    run = pf.simulate(shared, method, rounds=1000, participation=3, eval_every=1000, dtype="float64")
+    assert trust_of(run.simulation) == ("never" if method.trust == "never" else "always")
+    assert run.history["objective"].iloc[0] > 0.1
+    assert run.history["objective"].iloc[-1] < 1e-10
