@@ -202,7 +202,7 @@ def accept(folder: SiteFolder, yes: Annotated[bool, typer.Option("--yes", help="
     for line in lines:
         out.print(escape(line), soft_wrap=True, highlight=False)
     if yes or typer.confirm("accept these terms?"):
-        pinned.accept()
+        pinned.accept(lines)
         out.print("accepted", highlight=False)
 
 
