@@ -17,7 +17,7 @@ from tests.deploy.chaos.proxy import Proxy
 from tests.deploy.chaos.schedule import KINDS, SITES, Fault, Kind, Schedule
 from tests.deploy.live import QUICK, Live
 
-LIMIT = 600.0
+LIMIT = 1200.0
 """Seconds after which a history counts as stuck."""
 FAKETIME = "/usr/lib/*/faketime/libfaketimeMT.so.1"
 ROOM = "4m"
