@@ -81,7 +81,7 @@ def test_questions_that_would_single_out_rows_wait_for_the_operator(sites, tmp_p
     for site in sites:
         pinned = PinnedTerms(grid.folder / site)
         assert pinned.waiting() == ['tables.columns.age.missing: nothing -> ["40"]']
-        pinned.accept()
+        pinned.accept(pinned.waiting())
         assert not pinned.waiting()
     grid.serve(FEDAVG, {"rounds": 1}, problem=LOGISTIC, data=single, name="again")
     grid.serve(FEDAVG, {"rounds": 1}, problem=LOGISTIC, data=TABLES, name="as before")

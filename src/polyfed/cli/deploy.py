@@ -202,7 +202,7 @@ def accept(folder: SiteFolder, yes: Annotated[bool, typer.Option("--yes", help="
     for line in lines:
         out.print(escape(line), soft_wrap=True, highlight=False)
     if yes or typer.confirm("accept these terms?"):
-        pinned.accept()
+        pinned.accept(lines)
         out.print("accepted", highlight=False)
 
 
@@ -292,6 +292,14 @@ def _follow(link: SuperLinkServer, request: str, say: Callable[[str], None]) -> 
 def _say_where_published(link: SuperLinkServer, quiet: bool) -> None:
     if not quiet:
         out.print(f"published: {escape(str(link.run_folder / 'server'))}", soft_wrap=True, highlight=False)
+    away = link.without_result()
+    if away:
+        out.print(
+            f"without the result: {', '.join(away)}; `polyfed deploy run {escape(str(link.folder))}` hands it over "
+            "when they are back",
+            soft_wrap=True,
+            highlight=False,
+        )
 
 
 @contextmanager

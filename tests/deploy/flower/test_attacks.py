@@ -29,6 +29,7 @@ from flwr.proto.fleet_pb2 import (
 from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest, PullObjectRequest
 from flwr.proto.node_pb2 import Node
 from flwr.proto.run_pb2 import GetRunRequest
+from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER
 from flwr.supercore.inflatable.inflatable_object import get_object_tree
 from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
@@ -201,6 +202,20 @@ def test_a_site_can_neither_control_runs_nor_register_nor_fetch_apps(guarded) ->
         assert refused(client.RegisterNode, RegisterNodeFleetRequest(public_key=stranger)) == 404
         assert refused(client.GetFab, GetFabRequest(hash_str="0" * 64, run_id=1)) == 404
         assert refused(client.GetRun, GetRunRequest(run_id=1)) == 404
+
+
+def test_a_request_that_does_not_say_how_long_it_is_is_refused_before_it_is_read(guarded) -> None:
+    """In chunks a body has no end; a length beside them says nothing."""
+    key, folder = read_private_key(guarded.folder / "north" / "north.key"), guarded.folder / "north"
+    context, host = site_context(folder / "ca.pem", folder / "north.pem", key), guarded.link.address
+    head = f"POST /v1/fleet/push-object HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/protobuf\r\n"
+    head += f"{FLEET_HTTP_PUBLIC_KEY_HEADER}: {b64encode(public_bytes(key.public_key())).decode()}\r\n"
+    chunked, endless = "Transfer-Encoding: chunked\r\n", f"Content-Length: {2**40}\r\n"
+    for framing in (f"Content-Length: 10\r\n{chunked}", chunked, endless, ""):
+        plain = socket.create_connection(("127.0.0.1", guarded.link.federation.port), timeout=10)
+        with plain, context.wrap_socket(plain, server_hostname="127.0.0.1") as tls:
+            tls.sendall(f"{head}{framing}\r\n".encode())
+            assert tls.recv(64).startswith(b"HTTP/1.1 413")
 
 
 def test_a_site_cannot_speak_under_another_sites_key(guarded) -> None:

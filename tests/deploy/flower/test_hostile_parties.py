@@ -27,6 +27,7 @@ from polyfed.deploy.flower.supernode import SuperNode
 from polyfed.deploy.new_site import read_published
 from polyfed.deploy.protocol import wire
 from polyfed.deploy.protocol.site_facts import ALWAYS, FactRequest
+from polyfed.deploy.protocol.tables import TableSettings
 from polyfed.deploy.protocol.terms import Terms
 from polyfed.deploy.secure.fixed_point import FixedPoint
 from polyfed.deploy.secure.masks import SumMember, binding, key_stream, pair_mask
@@ -233,6 +234,11 @@ def test_a_server_in_the_wrong_hands_gets_neither_rows_nor_files_of_a_site(tmp_p
     live.start("north")
     try:
         with hostile(live) as server:
+            asked = {"schema": TableSettings().to_json()}
+            columns = json.loads(str(server.ask("north", "query", asked).config_records["about"]["schema"]))["columns"]
+            single = TableSettings(columns={next(iter(columns)): {"missing": ["1"]}})
+            reply = server.ask("north", "query", {"schema": single.to_json()}).config_records["about"]
+            assert "the questions about its table are not those that its operator accepted" in str(reply["error"])
             request = FactRequest(ALWAYS, "logistic", {"model": "linear", "loss": "logistic"})
             facts = server.ask("north", "query", {"request": request.to_json()}).config_records["about"]
             kind = DataKind.from_json(json.loads(str(facts["facts"]))["kind"])

@@ -87,8 +87,9 @@ def test_masked_sums_of_two_rosters_cannot_be_subtracted(three, loopback, caplog
         grid.serve(small("fedavg"), {"rounds": 1}, secure=True, name="again", patience=1)
     assert "the terms are not those that its operator accepted" in caplog.text
     for site in three.clients[:2]:
-        PinnedTerms(grid.folder / site).accept()
-        assert not PinnedTerms(grid.folder / site).waiting()
+        pinned = PinnedTerms(grid.folder / site)
+        pinned.accept(pinned.waiting())
+        assert not pinned.waiting()
     with pytest.raises(pf.PolyfedError, match="0 of 2 sites answered"):  # nor the same uploads, once it is accepted
         grid.serve(small("fedavg"), {"rounds": 1}, secure=True, name="again", patience=1)
     assert "round 1 was summed up before, with site-0, site-1, site-2" in caplog.text

@@ -17,6 +17,7 @@ from polyfed.cli.main import app
 from polyfed.deploy.project import make_project
 from polyfed.deploy.protocol import wire
 from polyfed.deploy.protocol.plain_values import Refused
+from polyfed.deploy.protocol.tables import TableSettings
 from polyfed.deploy.protocol.terms import Terms
 from polyfed.deploy.settings import site_settings
 from polyfed.deploy.site.policy import PinnedTerms, RunPolicy
@@ -106,7 +107,7 @@ def test_the_first_terms_are_pinned_and_a_change_waits_for_the_operator(three, l
     for site in three.clients:
         pinned = PinnedTerms(grid.folder / site)
         assert pinned.waiting() == ["method.hyper_parameters.batch: 8 -> 2"]
-        pinned.accept()
+        pinned.accept(pinned.waiting())
     grid.serve({"name": "fedavg", "batch": 2}, {"rounds": 1}, name="other")
 
 
@@ -124,6 +125,32 @@ def test_the_command_shows_what_changed_and_accepts_it(three, tmp_path) -> None:
     assert "accepted" in run.invoke(app, ["deploy", "accept", str(folder), "--yes"]).output
     pinned.check(terms_of(three, rounds=500))
     pinned.check(terms_of(three))
+
+
+def test_terms_that_came_while_others_were_looked_at_are_not_accepted(three, tmp_path) -> None:
+    pinned = PinnedTerms(tmp_path)
+    pinned.check(terms_of(three))
+    for rounds in (11, 9999):
+        with pytest.raises(Refused):
+            pinned.check(terms_of(three, rounds=rounds))
+        shown = pinned.waiting() if rounds == 11 else ["rounds: 10 -> 11"]
+        assert shown == ["rounds: 10 -> 11"]
+    with pytest.raises(pf.PolyfedError, match="look again"):
+        pinned.accept(shown)
+    with pytest.raises(Refused):
+        pinned.check(terms_of(three, rounds=9999))
+    assert pinned.waiting() == ["rounds: 10 -> 9999"]
+
+
+def test_names_in_terms_that_wait_say_nothing_to_the_operators_terminal(tmp_path) -> None:
+    pinned = PinnedTerms(tmp_path)
+    pinned.check_tables(TableSettings())
+    with pytest.raises(Refused):
+        pinned.check_tables(TableSettings(columns={"x\x1b[2J\nage": {"missing": ["40"]}}))
+    assert pinned.waiting() == ['tables.columns.x?[2J?age.missing: nothing -> ["40"]']
+    with pytest.raises(Refused):
+        pinned.check_tables(TableSettings(features=(*map(str, range(5000)), "the last")))
+    assert pinned.waiting()[0].endswith('"4999", "the last"]')
 
 
 def test_a_mistake_in_a_policy_is_named(tmp_path) -> None:

@@ -229,7 +229,9 @@ class KnownSitesOnly:
             log.warning("a request was refused: %s", refusal)
             await _answer(send, 403)
             return
-        size = headers.get(b"content-length", "")
+        size = (
+            "" if b"transfer-encoding" in headers else headers.get(b"content-length", "")
+        )  # in chunks it says nothing
         if not size.isdecimal() or int(size) > LARGEST_REQUEST:
             self.keeper.note(scope["polyfed.site"])
             log.warning("site '%s' was refused: a request of %s bytes", scope["polyfed.site"], size or "unsaid")

@@ -106,6 +106,13 @@ class SuperLinkServer:
         """Whether a run was under way when the server was stopped."""
         return (self.folder / CURRENT).exists()
 
+    def without_result(self) -> list[str]:
+        """The sites that were not there when the run ended: another `polyfed deploy run` hands them the result."""
+        with suppress(FileNotFoundError, json.JSONDecodeError):
+            told = json.loads((self.run_folder / "finished.json").read_text())
+            return [site for site in self.federation.sites if site not in told]
+        return []
+
     def progress(self) -> list[RoundLine]:
         """The rounds so far."""
         return read_progress(self.run_folder / "progress.jsonl")

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from polyfed.algorithms.shared.local_work import LocalSteps, work_of
+from polyfed.core.errors import PolyfedError
 from polyfed.core.files import write_text
 from polyfed.data.tables.sums import MIN_COUNT
-from polyfed.deploy.protocol.plain_values import Refused
+from polyfed.deploy.protocol.plain_values import Refused, printable
 from polyfed.deploy.protocol.tables import TableSettings
 from polyfed.deploy.protocol.terms import Terms
 
 log = logging.getLogger("polyfed")
 NOT_PINNED = ("run", "site", "kind", "preparation", "longest", "alone")
 """Terms that may differ from run to run without asking: names, what follows from the sites' rows, training alone."""
+LONGEST = 10**6
+"""Letters of a change that the operator is shown: what is cut off would be accepted unseen."""
 TABLES = "tables"
 """The key under which questions about the site's table are pinned."""
 
@@ -95,8 +99,7 @@ class PinnedTerms:
 
     def waiting(self) -> list[str]:
         """How the terms that wait differ from the accepted ones, a line for each; empty if none wait."""
-        proposed = _read(self.proposed)
-        return _differences([{}, *self._accepted(proposed[-1])][-1], proposed[-1]) if proposed else []
+        return self._told(_read(self.proposed))
 
     def _accepted(self, plain: dict[str, Any]) -> list[dict[str, Any]]:
         """What was accepted of the same sort: terms, or questions about the table."""
@@ -118,10 +121,16 @@ class PinnedTerms:
             log.info("the %s of the first run, pinned in %s: %s", what, self.pinned, shown)
         self._write(self.pinned, [*_read(self.pinned), plain])
 
-    def accept(self) -> None:
-        """Accept the terms that wait."""
-        self._write(self.pinned, [*_read(self.pinned), *_read(self.proposed)])
-        self.proposed.unlink()
+    def accept(self, shown: Sequence[str]) -> None:
+        """Accept the terms that wait, if they are those whose differences were shown: others may have come since."""
+        proposed = _read(self.proposed)
+        if self._told(proposed) != list(shown):
+            raise PolyfedError("other terms came while these were looked at; look again before you accept them")
+        self._write(self.pinned, [*_read(self.pinned), *proposed])
+        self.proposed.unlink(missing_ok=True)
+
+    def _told(self, proposed: Sequence[dict[str, Any]]) -> list[str]:
+        return _differences([{}, *self._accepted(proposed[-1])][-1], proposed[-1]) if proposed else []
 
     def _write(self, path: Path, terms: list[dict[str, Any]]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -140,7 +149,7 @@ def _differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
     """What changed, by its path."""
     before, after = _flat(old), _flat(new)
     return [
-        f"{name}: {before.get(name, 'nothing')} -> {after.get(name, 'nothing')}"
+        printable(f"{name}: {before.get(name, 'nothing')} -> {after.get(name, 'nothing')}", LONGEST)
         for name in sorted({*before, *after})
         if before.get(name) != after.get(name)
     ]
