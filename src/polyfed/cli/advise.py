@@ -129,8 +129,12 @@ def _show(advice: Advice, place: Path) -> None:
         out.print(f"Not tried for want of time: {escape(advice.not_tried)}. --minutes gives more.", highlight=False)
     if advice.influence is not None:
         brings = advice.influence.brings_by_site
-        most = max(brings, key=lambda site: brings[site])
-        out.print(f"Without {escape(most)}, the others' loss would rise most: {brings[most]:+.4f}.", highlight=False)
+        most, least = (choose(brings, key=lambda site: brings[site]) for choose in (max, min))
+        for site, change, word in ((most, brings[most], "rise"), (least, -brings[least], "fall")):
+            if change > 0:
+                out.print(
+                    f"Without {escape(site)}, the others' loss would {word} most, by {change:.4f}.", highlight=False
+                )
     if advice.privacy is not None:
         out.print(f"{advice.privacy.sentence}.", highlight=False)
     if advice.method != "alone":

@@ -183,3 +183,16 @@ def test_a_target_of_numbers_with_thousands_is_one_of_numbers(tmp_path):
     federation = Federation.from_csv(path, client="site", target="y", test=0, validation=0)
     assert federation.classes is None
     assert sorted(federation.train.y) == [1000.5 + 37 * k for k in range(40)]
+
+
+def test_only_the_clients_that_are_named_are_taken(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("site,x,word,y\n" + "".join(f"{k % 3}0 ,{k},{'abc'[k % 3]},{k % 2}\n" for k in range(60)))
+    both = Federation.from_csv(path, client="site", target="y", only=["00", "20"])
+    assert both.clients == ("00", "20")
+    assert both.train.rows + both.validation.rows + both.test.rows == 40
+    assert both.feature_names == ("x", "word=a", "word=c")  # what others write is not known
+    with pytest.raises(PolyfedError, match="only: there is no client '40'"):
+        Federation.from_csv(path, client="site", target="y", only=["40"])
+    with pytest.raises(PolyfedError, match="only must be a list of clients' names, found '00'"):
+        Federation.from_csv(path, client="site", target="y", only="00")

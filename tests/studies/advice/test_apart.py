@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
+import pandas as pd
 import pytest
 
 import polyfed as pf
+from polyfed.deploy.from_advice import project_from_advice
+from polyfed.deploy.settings import read_toml
 from polyfed.models import linear
 from polyfed.problem.metrics import metric_named
 from polyfed.problem.problem import Problem
+from polyfed.studies.advice.advice import advise_with
 from polyfed.studies.advice.apart import sites_apart, trial_without
 from polyfed.studies.advice.contenders import contenders
 from polyfed.studies.advice.estimate import choose
+from polyfed.studies.advice.files import write_advice
+from polyfed.studies.advice.settings import AdviceSettings
 from polyfed.studies.advice.trials import run_trial
+from polyfed.studies.config import read_config
 
 DIRECTION = np.array([2.0, -1.5, 1.0, 0.0, 0.5])
+SIGNS = {"a": 1, "b": 1, "odd": -1, "c": 1, "d": 1}
 
 
 def site(rows: int, direction: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -82,3 +92,26 @@ def test_nobody_is_left_out_of_sites_that_are_alike_or_of_two_halves(signs) -> N
     drawn = problems(signs)
     proper = metric_named("log_loss", drawn[0])
     assert sites_apart([trained("alone", drawn)[1], trained("global", drawn)[1]], drawn, proper) is None
+
+
+@pytest.mark.full
+def test_files_train_the_others_together_and_the_site_apart_alone(tmp_path: Path) -> None:
+    sites = {name: site(150, sign * DIRECTION, place) for place, (name, sign) in enumerate(SIGNS.items())}
+    columns = [f"x{i}" for i in range(len(DIRECTION))]
+    frames = [pd.DataFrame(x, columns=columns).assign(site=name, y=y) for name, (x, y) in sites.items()]
+    pd.concat(frames).to_csv(tmp_path / "t.csv", index=False)
+    data = {"source": "csv", "path": str(tmp_path / "t.csv"), "client": "site", "target": "y", "validation": 0.25}
+    settings = AdviceSettings(minutes=30, splits=3, rounds=10, methods=("global",), models=("linear",))
+    advice = advise_with(settings, pf.Federation.from_csv(**{k: v for k, v in data.items() if k != "source"}))
+    assert advice.apart == ["odd"]
+    write_advice(advice, tmp_path / "out", data)
+    together, alone = (read_config(tmp_path / "out" / name) for name in ("config.toml", "alone.toml"))
+    assert together.federation.clients == ("a", "b", "c", "d")
+    assert alone.federation.clients == ("odd",)
+    assert [method.algorithm.name for method in alone.methods] == ["local"]
+    commands = advice.next_commands(tmp_path / "out")
+    assert f"polyfed compare {tmp_path / 'out' / 'alone.toml'}" in commands
+    pytest.importorskip("flwr")
+    project_from_advice(tmp_path / "out", tmp_path / "study", "127.0.0.1", 8443)
+    assert not (tmp_path / "study" / "odd").exists()
+    assert read_toml(tmp_path / "study" / "server" / "server.toml")["federation"]["sites"] == ["a", "b", "c", "d"]

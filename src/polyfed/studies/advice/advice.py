@@ -16,7 +16,7 @@ from polyfed.data.cautions import cautions
 from polyfed.problem.metrics import Metric, default_metric, metric_named
 from polyfed.problem.problem import Problem
 from polyfed.studies.advice.answer import Advice, SiteAdvice, end_of
-from polyfed.studies.advice.apart import Apart, tried_without
+from polyfed.studies.advice.apart import Apart, tried_without, without
 from polyfed.studies.advice.choices import Deployed, federation_choice, vote
 from polyfed.studies.advice.contenders import ALONE
 from polyfed.studies.advice.estimate import (
@@ -226,9 +226,12 @@ def _answer(
             )  # fmt: skip
         except OutOfTime:
             skipped.append(f"privacy at epsilon {settings.epsilon:g}")
-    if winner.contender != ALONE and 2 < len(federations[0]) <= MOST_INFLUENCE:
+    training = problems[winner.model]
+    if apart is not None:
+        training = [without(problem, apart.sites) for problem in training]
+    if winner.contender != ALONE and 2 < len(training[0].federation) <= MOST_INFLUENCE:
         say("leaving each site out", 0.0)
-        effects = influence(problems[winner.model], candidate, proper, settings.rounds, clock.end)
+        effects = influence(training, candidate, proper, settings.rounds, clock.end)
         if effects is None:
             skipped.append("leaving each site out")
     fed = federations[0]

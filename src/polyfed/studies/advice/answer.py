@@ -109,8 +109,8 @@ class Advice:
         own = {word: sum(site.verdict == word for site in self.sites) for word in ("gains", "loses")}
         if own != {word: sum(site.verdict_among_all == word for site in self.sites) for word in own}:
             said.append(
-                f"By its own interval, {own['gains']} gain and {own['loses']} lose; for certain means after correction "
-                f"for {len(self.sites)} verdicts at once"
+                f"By their own intervals {own['gains']} of {len(self.sites)} gain and {own['loses']} lose; for certain "
+                f"means after correction for {len(self.sites)} verdicts at once"
             )
         if self.apart:
             names = ", ".join(self.apart)

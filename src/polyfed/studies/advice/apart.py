@@ -66,6 +66,17 @@ def _named(joint: Trial, split: int, problem: Problem, proper: Metric) -> set[in
     return apart if 2 * len(apart) < sites else set()
 
 
+def others(problem: Problem, apart: Sequence[int]) -> list[int]:
+    """The places of the sites that train together."""
+    return [place for place in range(len(problem.federation)) if place not in apart]
+
+
+def without(problem: Problem, apart: Sequence[int]) -> Problem:
+    """The same problem on the rows of the others."""
+    fewer = problem.federation.select(others(problem, apart))
+    return Problem(fewer, problem.model, problem.loss.name, l2=problem.l2)
+
+
 def trial_without(
     apart: Apart,
     base: Trial,
@@ -83,12 +94,8 @@ def trial_without(
     """
     assert proper.by_row is not None
     draws = [split for split, named in enumerate(apart.draws) if named]
-    rest = [place for place in range(len(problems[0].federation)) if place not in apart.sites]
-    fewer = [
-        Problem(problems[split].federation.select(rest), problems[split].model, problems[split].loss.name,
-                l2=problems[split].l2)
-        for split in draws
-    ]  # fmt: skip
+    fewer = [without(problems[split], apart.sites) for split in draws]
+    rest = others(problems[0], apart.sites)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         found = run_trial(way, base.model, fewer, proper, rounds, progress, end, privacy)
@@ -136,11 +143,11 @@ def tried_without(
     names = (best.contender, "global", "fine-tuned")
     again = [trial for trial in joint if trial.model == best.model and trial.contender in names]
     clients = next(iter(problems.values()))[0].federation.clients
-    without = "without " + ", ".join(clients[place] for place in apart.sites)
+    gone = "without " + ", ".join(clients[place] for place in apart.sites)
     found, skipped = [], []
     for base in again:
         way = next(way for way in ways if way.name == base.contender)
-        what = f"{way.label}, {base.model}, {without}"
+        what = f"{way.label}, {base.model}, {gone}"
         try:
             trial = trial_without(
                 apart, base, way, problems[base.model], proper, rounds, lambda share, w=what: say(w, share), end

@@ -14,6 +14,7 @@ from polyfed.engine.simulate import simulate_all
 from polyfed.engine.simulation import Simulation
 from polyfed.problem.metrics import Metric
 from polyfed.problem.problem import Problem
+from polyfed.studies.advice.apart import without
 from polyfed.studies.advice.contenders import Candidate
 from polyfed.studies.advice.trials import OutOfTime, in_time
 from polyfed.studies.scoring import client_scores
@@ -78,13 +79,10 @@ def _effect(
     problem: Problem, split: int, candidate: Candidate, proper: Metric, rounds: int, end: float
 ) -> np.ndarray | None:
     """The effects on one draw; None if Ctrl-C ended it."""
-    federation = problem.federation
-    everyone = range(len(federation))
+    everyone = range(len(problem.federation))
     planned = [PlannedRun(problem, candidate.algorithm, seed=split)]
     for out in everyone:
-        others = federation.select([place for place in everyone if place != out])
-        without = Problem(others, problem.model, problem.loss.name, l2=problem.l2)
-        planned.append(PlannedRun(without, candidate.algorithm, seed=split))
+        planned.append(PlannedRun(without(problem, [out]), candidate.algorithm, seed=split))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         results = simulate_all(planned, rounds=rounds, eval_every=rounds, progress=lambda *_: in_time(end))
