@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from itertools import pairwise
+
 from polyfed.papers.apfl import tables, writers
 from polyfed.papers.apfl.methods import ADAPTIVE
 from polyfed.papers.shared.comparison import Compared
@@ -39,9 +42,20 @@ def test_a_table_shows_ours_beside_the_papers() -> None:
 
 
 def test_writers_need_the_same_training_loss_not_a_lower_one() -> None:
-    def verdicts(loss: float) -> list[str]:
+    def verdicts(loss: float, untuned: float | None = None) -> list[str]:
         ours = rows_of(writers.WRITERS, ADAPTIVE, 0.9, loss)
+        if untuned is not None:
+            ours += rows_of(writers.UNTUNED, ADAPTIVE, untuned, 0.5)
         return [claim.verdict for claim in writers.judge(ours + rows_of(writers.WRITERS, writers.RIVAL, 0.8, 0.1))]
 
     assert verdicts(0.105) == ["holds", "holds"]
+    assert verdicts(0.105, 0.5) == ["holds", "holds"]  # untuned rows decide nothing
     assert verdicts(0.01) == ["does not hold", "holds"]  # lower, but not the same
+
+
+def test_perfedavgs_grid_has_no_hole_and_the_papers_values_in_it() -> None:
+    entry = tables.table2_entries({"local_steps": 20, "batch": 20}, 20)["perFedAvg"]
+    rates = dict(entry.space)["lr"]
+    assert max(b / a for a, b in pairwise(rates)) < 4
+    assert dict(entry.options)["lr"] in rates
+    assert math.prod(len(values) for _, values in entry.space) == 12

@@ -15,7 +15,7 @@ from polyfed.papers.flix import sine_nets
 from polyfed.papers.flix.line_search import line_search_descent
 from polyfed.problem.problem import precision
 
-TINY = sine_nets.Scale(((1, 3),), (0.5, 1.0), 2, points=8, test_points=16)
+TINY = sine_nets.Scale(((1, 3),), (0.5, 1.0), 2, stationary=3e-3, points=8, test_points=16)
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,7 @@ import pytest
 from polyfed import papers
 from polyfed.papers.flix import sine_nets, sines
 
-TINY = sine_nets.Scale(((1, 3),), (0.5, 1.0), 2, points=8, test_points=16)
+TINY = sine_nets.Scale(((1, 3),), (0.5, 1.0), 2, stationary=3e-3, points=8, test_points=16)
 
 
 def made_up(*curves: tuple[float, float, float, float]) -> list[dict[str, float | str]]:
@@ -46,9 +46,9 @@ def test_a_run_has_a_row_for_every_draw_split_and_alpha(monkeypatch, tmp_path):
     for row in rows:
         whole, smaller, larger = (float(row[f"test_error{end}"]) for end in ("", "_smaller_group", "_larger_group"))
         assert whole == pytest.approx((smaller + 3 * larger) / 4, rel=1e-12)
-        assert float(row["grad_norm"]) < 1e-2
+        assert float(row["grad_norm"]) < (3e-3 if float(row["alpha"]) == 0 else 1e-2)
     assert len(outcome.claims) == 3
-    assert "8 of 8 pure local models ended with |grad f_i| < 0.01" in outcome.measured.notes[0]
+    assert "8 of 8 pure local models ended with |grad f_i| < 0.003" in outcome.measured.notes[0]
     assert len(outcome.figures[0].axes) == 3
 
 
