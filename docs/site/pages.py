@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import json
 import re
 from collections.abc import Iterator
@@ -38,9 +39,16 @@ def reference() -> Iterator[tuple[str, str]]:
     for name, method in sorted(pf.algorithms.REGISTRY.items()):
         own = method.__name__
         links = f"[Formula, and when to use it](../algorithms/{name}.md).\n\n" if has_page(name) else ""
-        yield f"reference/algorithm.{own}.md", entry(f"pf.algorithms.{own}", f"{method.__module__}.{own}", links)
+        home = f"{method.__module__}.{own}\n    options:\n      show_signature: false"
+        yield f"reference/algorithm.{own}.md", entry(f"pf.algorithms.{own}", home, links + signature(method))
         lines.append(f"| [`pf.algorithms.{own}`](algorithm.{own}.md) | {first_line(method)} |\n")
     yield "reference/index.md", "".join(line if line.endswith("\n\n") or "|" in line else f"{line}\n" for line in lines)
+
+
+def signature(method: type[Any]) -> str:
+    """How a method is made; static analysis does not see that `@algorithm` makes a dataclass."""
+    fields = "".join(f"    {field.name}={field.default!r},\n" for field in dataclasses.fields(method))
+    return f"```python\n{method.__name__}(\n{fields})\n```\n\n"
 
 
 def has_page(name: str) -> bool:
