@@ -1,7 +1,8 @@
 """Keep the docs true to the code: `make docs` rewrites the generated parts, `--check` only compares.
 
 Both check every relative link, the keys and defaults of the data sources, every config example (```toml after
-`<!-- config -->`), and run the Python examples (```python after `<!-- run -->`; those of a page share a namespace).
+`<!-- config -->`), and run the notebooks and the Python examples (```python after `<!-- run -->`; those of a page share
+a namespace).
 """
 
 from __future__ import annotations
@@ -78,11 +79,11 @@ def main() -> int:
 
 
 def pages() -> list[Path]:
-    """The Markdown files of the repository, without hidden folders and runs."""
+    """The Markdown files and the notebooks of the repository, without hidden folders, runs and what a build made."""
     files: list[Path] = []
     for folder, inner, names in os.walk(ROOT):
-        inner[:] = [name for name in inner if name[0] != "." and name != "runs"]
-        files += [Path(folder, name) for name in names if name.endswith(".md") and name[0] != "."]
+        inner[:] = [name for name in inner if name[0] != "." and name not in ("runs", "build", "dist")]
+        files += [Path(folder, name) for name in names if name.endswith((".md", ".ipynb")) and name[0] != "."]
     return sorted(files)
 
 
@@ -352,16 +353,23 @@ def examples(text: str) -> list[re.Match[str]]:
     return list(re.finditer(EXAMPLE.format("run", "python"), text, re.S | re.M))
 
 
-def failing_examples(page: Path) -> Iterator[str]:
-    """Run a page's examples as one program, each line where it stands in the page, in an empty folder."""
+def program(page: Path) -> str:
+    """A page's examples as one program, each line where it stands in the page; of a notebook, its cells."""
     text = page.read_text(encoding="utf-8")
+    if page.suffix == ".ipynb":
+        return "\n\n".join("".join(cell["source"]) for cell in json.loads(text)["cells"] if cell["cell_type"] == "code")
     blocks = examples(text)
-    if not blocks:
-        return
-    code = "".join(
+    return "".join(
         "\n" * (text.count("\n", 0, block.start(1)) - (text.count("\n", 0, before.end(1)) if before else 0)) + block[1]
         for before, block in zip([None, *blocks], blocks, strict=False)
     )
+
+
+def failing_examples(page: Path) -> Iterator[str]:
+    """Run a page's examples in an empty folder."""
+    code = program(page)
+    if not code:
+        return
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder) / "example.py"
         script.write_text(code, encoding="utf-8")

@@ -16,7 +16,7 @@ build = sys.modules["docs_build"] = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(build)
 
 PAGES: list[Path] = build.pages()
-WITH_EXAMPLES = [page for page in PAGES if build.examples(page.read_text(encoding="utf-8"))]
+WITH_EXAMPLES = [page for page in PAGES if build.program(page)]
 
 
 def test_tables_links_and_configs_are_up_to_date() -> None:

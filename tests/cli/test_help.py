@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import click
 import pytest
 import typer
 
 from polyfed.cli.main import app
 from tests.cli.command import polyfed
 from tests.package.every_command import CALLS, SERVICES, letters
+
+if TYPE_CHECKING:
+    import click
 
 
 def _commands(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:

@@ -47,8 +47,6 @@ PLAN = (
 )
 CONFIGS = {"run.toml": RUN, "compare.toml": COMPARE, "tune.toml": TUNE, "plan.toml": PLAN}
 CALLS: dict[str, list[str]] = {
-    "demo": ["--quiet", "--set", "run.rounds=2", "--set", "run.splits=1"],
-    "advise": ["visits.csv", "--target", "late", "--client", "site", "--minutes", "0.2", "--out", "advice"],
     "run": ["run.toml", "--out", "runs/run"],
     "compare": ["compare.toml", "--out", "runs/compare"],
     "tune": ["tune.toml", "--out", "runs/tune"],
@@ -62,13 +60,6 @@ CALLS: dict[str, list[str]] = {
     "data list": [],
     "data fetch": ["nothing-of-this-name"],
     "data info": ["run.toml", "--picture", "data.png"],
-    "bench engine": ["--repeat", "1", "--no-memory"],
-    "bench convex": ["--clients", "4", "--repeat", "1"],
-    "bench methods": ["--method", "fedprox", "--repeat", "1"],
-    "bench sweep": ["--candidates", "2", "--repeat", "1"],
-    "bench neural": ["--chunk", "2", "--repeat", "1"],
-    "bench scale": ["--clients", "200", "--repeat", "1"],
-    "bench deploy": ["--rounds", "2"],
     "deploy init": ["project", "--sites", "north,south", "--example"],
     "deploy add-site": ["project", "west"],
     "deploy admit": ["project/server", "east", "east.pub"],
@@ -79,8 +70,17 @@ CALLS: dict[str, list[str]] = {
     "leaderboard list": ["--table", "board.csv"],
     "leaderboard draw": ["--table", "board.csv", "--page", "board.md"],
     "leaderboard run": ["nothing-of-this-name"],
+    "demo": ["--quiet", "--set", "run.rounds=2", "--set", "run.splits=1"],
+    "advise": ["visits.csv", "--target", "late", "--client", "site", "--minutes", "0.2", "--out", "advice"],
+    "bench engine": ["--repeat", "1", "--no-memory"],
+    "bench convex": ["--clients", "4", "--repeat", "1"],
+    "bench methods": ["--method", "fedprox", "--repeat", "1"],
+    "bench sweep": ["--candidates", "2", "--repeat", "1"],
+    "bench neural": ["--chunk", "2", "--repeat", "1"],
+    "bench scale": ["--clients", "200", "--repeat", "1"],
+    "bench deploy": ["--rounds", "2"],
 }
-"""Each command's arguments. `deploy server`, `site` and `run` are tried together, in `three_processes`."""
+"""Each command's arguments, quick ones first; `deploy server`, `site` and `run` are tried in `three_processes`."""
 SERVICES = {"deploy server", "deploy site", "deploy run"}
 REFUSED = {
     "data fetch": "nothing-of-this-name",
@@ -132,6 +132,8 @@ def commands() -> Iterator[str]:
     while found:
         path, command = found.pop()
         shown = io.StringIO()
+        done = call([*path, "run", "--nonsense"], Path()) if path == () else None
+        assert done is None or "unknown option '--nonsense'" in done.stderr, done
         with redirect_stdout(shown):
             whole.main([*path, "--help"], prog_name="polyfed", standalone_mode=False)
         texts = [(command.help or "").split("\n\n")[0], *(getattr(one, "help", None) or "" for one in command.params)]

@@ -91,15 +91,15 @@ class Browser:
         os.close(self._out)
         self._log.close()
 
-    def open(self, page: Path, *, width: int = 1280, height: int = 900, dark: bool = False) -> None:
-        """Load a page in a window of this size and wait until it is loaded and its scripts have run."""
+    def open(self, page: Path | str, *, width: int = 1280, height: int = 900, dark: bool = False) -> None:
+        """Load a page, a file or an address, in a window of this size; wait until its scripts have run."""
         self._size(width, height)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.send("Emulation.setEmulatedMedia", features=[scheme])
         self.errors.clear()
         self.requests.clear()
         self._events.clear()
-        self.send("Page.navigate", url=page.resolve().as_uri())
+        self.send("Page.navigate", url=page if isinstance(page, str) else page.resolve().as_uri())
         self._wait(lambda message: message.get("method") == "Page.loadEventFired")
         self.settle()
 

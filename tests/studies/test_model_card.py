@@ -34,7 +34,7 @@ def test_a_card_has_the_method_the_digest_the_figures_and_each_clients_verdict(
     assert f"| personal | accuracy | {means['accuracy']:.4f} |" in card
     judged = pf.gains(together, alone)
     rows = re.findall(r"^\| (client-\d+) \| \d+ \| ([+-]\d\.\d{4}) \|.*\| ([a-z ]+) \|$", card, re.M)
-    assert rows == [(row.client, f"{row.gain:+.4f}", row.verdict) for row in judged.itertuples()]
+    assert rows == [(row["client"], f"{row['gain']:+.4f}", row["verdict"]) for row in judged.to_dict("records")]
     assert pf.load(folder).predict("client-000", problem.federation.test.x[:3]).shape[0] == 3
 
 

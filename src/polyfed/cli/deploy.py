@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
-from polyfed.cli.groups import Commands
+from polyfed.cli.groups import ASKS_FOR_HELP, Commands
 from polyfed.cli.options import Quiet, err, out
 from polyfed.core.errors import PolyfedError
 
@@ -31,8 +31,8 @@ POLL = 0.3
 
 
 @deploy_app.callback()
-def _installed() -> None:
-    if find_spec("flwr") is None:
+def _installed(ctx: typer.Context) -> None:
+    if find_spec("flwr") is None and not ctx.meta[ASKS_FOR_HELP]:
         raise PolyfedError("Flower is not installed: pip install 'polyfed[deploy]'")
 
 

@@ -4,20 +4,31 @@ from __future__ import annotations
 
 import dataclasses
 from difflib import get_close_matches
+from importlib import import_module
+from typing import TYPE_CHECKING
 
-import click
+import typer
 from typer.core import TyperGroup
 
 from polyfed.core.errors import PolyfedError, suggestion
+
+if TYPE_CHECKING:
+    import click
+
+NoSuchOption: type[click.NoSuchOption] = import_module(typer.BadParameter.__module__).NoSuchOption
+"""Typer's own, as it has come with a click of its own since version 0.26."""
+ASKS_FOR_HELP = "polyfed.asks_for_help"
+"""Where a context says that a help page is wanted: that needs no extra."""
 
 
 class Commands(TyperGroup):
     """The commands of `polyfed`, or of a group such as `polyfed data`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.meta.setdefault(ASKS_FOR_HELP, bool({"-h", "--help"} & set(args)))
         try:
             return super().parse_args(ctx, args)
-        except click.NoSuchOption as error:
+        except NoSuchOption as error:
             raise _unknown_option(error, ctx) from None
 
     def resolve_command(
@@ -31,7 +42,7 @@ class Commands(TyperGroup):
     def invoke(self, ctx: click.Context) -> object:
         try:
             return super().invoke(ctx)
-        except click.NoSuchOption as error:
+        except NoSuchOption as error:
             raise _unknown_option(error, ctx) from None
 
 

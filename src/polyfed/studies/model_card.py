@@ -102,7 +102,10 @@ def _figures(result: Result) -> list[str]:
         "",
         "| model | metric | mean | all rows together |",
         "| --- | --- | --- | --- |",
-        *(f"| {row.model} | {row.metric} | {row.mean:.4f} | {row.pooled:.4f} |" for row in rows.itertuples()),
+        *(
+            f"| {row['model']} | {row['metric']} | {row['mean']:.4f} | {row['pooled']:.4f} |"
+            for row in rows.to_dict("records")
+        ),
     ]
 
 
@@ -119,9 +122,9 @@ def _verdicts(judged: pd.DataFrame | None) -> list[str]:
         "| client | test rows | gain | from | to | verdict |",
         "| --- | --- | --- | --- | --- | --- |",
         *(
-            f"| {row.client} | {row.test_rows} | {row.gain:+.4f} | {row.gain_low:+.4f} | {row.gain_high:+.4f} "
-            f"| {row.verdict} |"
-            for row in shown.itertuples()
+            f"| {row['client']} | {row['test_rows']} | {row['gain']:+.4f} | {row['gain_low']:+.4f} "
+            f"| {row['gain_high']:+.4f} | {row['verdict']} |"
+            for row in shown.to_dict("records")
         ),
         *([f"\n{more} more clients are in `clients.csv`."] if more else []),
     ]
