@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from polyfed.papers.scafflix import convex
+from polyfed.papers.shared.claims import Claim
 from polyfed.papers.shared.experiment import Row
 
 Costs = dict[tuple[str, float], list[int | None]]
@@ -50,3 +51,26 @@ def test_elsewhere_scafflix_must_be_faster_and_no_more() -> None:
     assert third.verdict == "does not hold"  # 94 rounds against GD's 90
     assert gd.verdict == "does not hold"
     assert own.verdict == "does not hold"  # 10 fewer at 0.1, but 74 more at 0.01
+
+
+def test_the_squared_gradient_norm_is_judged_at_every_alpha() -> None:
+    rows: list[Row] = [
+        {"dataset": "toy", "method": method, "alpha": alpha, "seed": seed, "start": 1.0, "rounds_run": 110}
+        | {"rounds_to": 1, "rounds_to_flat": rounds + seed}
+        for method, many, seeds in (("GD", (90, 80, 70), 1), ("Scafflix", (30, 20, 18), 3))
+        for alpha, rounds in zip((1.0, 0.1, 0.01), many, strict=True)
+        for seed in range(seeds)
+    ]
+    assert len(convex.judge(rows)) == 5  # where no gradients were measured
+
+    def judged() -> list[Claim]:
+        return convex.judge([{"dataset": "toy", "round": 0, "grad_norm2": 1.0}, *rows])[5:]
+
+    assert [claim.verdict for claim in judged()] == ["holds"] * 3
+    assert "Scafflix 31.0 at 1, 21.0 at 0.1, 19.0 at 0.01; GD 90.0 at 1" in judged()[0].measured
+    for row in rows:
+        if (row["method"], row["alpha"]) == ("Scafflix", 0.01):
+            row["rounds_to_flat"] += 60
+    assert [claim.verdict for claim in judged()] == ["does not hold", "holds", "does not hold"]
+    del rows[-1]["rounds_to_flat"]
+    assert [claim.verdict for claim in judged()] == ["undecided"] * 3

@@ -106,7 +106,7 @@ def fig2(quick: bool, progress: ExperimentProgress) -> Measured:
     rows = []
     for run, curve in curves.items():
         more = {"rate": claims.rate(curve), "over_bound": claims.over_bound(run, curve)}
-        rows += [convex_runs.summary(run, curve, TARGET) | more, *convex_runs.thinned(curve)]
+        rows += [convex_runs.summary(run, curve, TARGET) | more, *convex_runs.thinned(curve, without=("grad_norm2",))]
     return Measured(rows, _settings(CLIENTS, RIDGE, alphas, datasets) | {"stepsize": "1/L_alpha (Theorem 2)"})
 
 
@@ -137,7 +137,7 @@ def _compression(
         stalls = method == "DCGD" and ridge > 0 and run.k is not None and run.alpha == 1.0
         more = claims.floor_and_share(run, curve) if stalls else {}
         rows.append(convex_runs.summary(run, curve, level, relative) | more)
-        rows += convex_runs.thinned(curve, without=("distance",)) if run.seed == 0 else []
+        rows += convex_runs.thinned(curve, without=("distance", "grad_norm2")) if run.seed == 0 else []
     return Measured(
         rows,
         _settings(clients, ridge, SHOWN, seeds)

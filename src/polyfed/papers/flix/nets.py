@@ -108,7 +108,7 @@ def _roles(quick: bool) -> FlixTask:
         like.setting.rates,
         like.seeds,
         not quick,
-        like.scope.replace("1,000", "3,000"),
+        like.size.replace("1,000", "3,000"),
     )
 
 

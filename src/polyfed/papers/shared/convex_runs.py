@@ -43,7 +43,7 @@ WITHOUT_RIDGE = (
     "mixture either (every client fits its rows), f* is taken as 0. Every k runs for the same number of rounds; for "
     "k = 1 they are too few to reach the level that is compared, though it may be ahead in bits where it stops."
 )
-COLUMNS = ("round", "gap", "distance")
+COLUMNS = ("round", "gap", "grad_norm2", "distance")
 FACTS = ("dataset", "method", "alpha", "k")
 
 
@@ -194,9 +194,9 @@ def thinned(rows: Sequence[Row], points: int = 40, without: Container[str] = ())
     return [rounded({key: v for key, v in rows[place].items() if key not in without}) for place in places]
 
 
-def cost_to_reach(rows: Sequence[Row], level: float, cost: str = "round") -> float | None:
-    """The cost (rounds, bits) of bringing f - f* to `level`; None where the curve does not get there."""
-    return next((row[cost] for row in rows if row["gap"] <= level), None)
+def cost_to_reach(rows: Sequence[Row], level: float, cost: str = "round", quantity: str = "gap") -> float | None:
+    """The cost (rounds, bits) of bringing f - f*, or another quantity, to `level`; None where it does not get there."""
+    return next((row[cost] for row in rows if row[quantity] <= level), None)
 
 
 def cost_words(cost: float | None, unit: float = 1.0) -> str:
