@@ -14,6 +14,7 @@ from polyfed.core.errors import PolyfedError
 from polyfed.papers.shared import style
 from polyfed.papers.shared.claims import better, exact
 from polyfed.papers.shared.experiment import silent
+from polyfed.papers.shared.folder import EARLIER
 from polyfed.papers.shared.rows import column, where
 
 HEADINGS = ["Paper", "What was run", "Data", "Hardware", "Hyper-parameters", "Result", "Differences"]
@@ -125,6 +126,17 @@ def test_sections_that_were_written_by_hand_stay(toy, tmp_path):
     assert page.read_text() == kept
     papers.reproduce("toy/fig2", tmp_path, quick=True)
     assert page.read_text() == kept
+
+
+def test_rows_of_an_earlier_setting_are_not_drawn_with_the_new_words_and_a_run_drops_the_remark(toy, tmp_path):
+    papers.reproduce("toy/fig2", tmp_path, quick=True)
+    page = tmp_path / "toy" / "fig2" / "README.md"
+    fresh = page.read_text()
+    page.write_text(fresh + f"\n## {EARLIER}\n\nThe runs have the settings above.\n")
+    with pytest.raises(PolyfedError, match="stored rows are of an earlier setting; leave out --redraw"):
+        papers.redraw("toy/fig2", tmp_path)
+    papers.reproduce("toy/fig2", tmp_path, quick=True)
+    assert page.read_text() == fresh
 
 
 def test_a_prefix_runs_a_paper_in_the_order_of_its_figures(toy, tmp_path):

@@ -27,7 +27,7 @@ class FedAvg(Momentum, Weighted, Averages):
 
     def check(self) -> None:
         checks.local_work(self)
-        checks.momentum(self)
+        checks.momentum(self, self.momentum)
         Averages.check(self)
 
     def init_client(self, params: Tree) -> None:

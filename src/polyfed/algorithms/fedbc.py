@@ -11,7 +11,6 @@ from polyfed.algorithms.contract import Upload, algorithm
 from polyfed.algorithms.shared import checks, newcomer, server
 from polyfed.algorithms.shared.bonds import BcServer, BcState, BondedMethod, kept, lagrangian_gradient
 from polyfed.algorithms.shared.kept_model import KeptModel
-from polyfed.algorithms.shared.local_work import Momentum
 from polyfed.algorithms.shared.server import Optimizer
 from polyfed.core.errors import PolyfedError
 from polyfed.core.schedules import at
@@ -20,7 +19,7 @@ from polyfed.problem.objective import Batch, Batching, Objective
 
 
 @algorithm("fedbc")
-class FedBC(BondedMethod, Momentum):
+class FedBC(BondedMethod):
     """Beyond consensus: min sum_i f_i(x_i) s.t. |x_i - z|^2 <= gamma_i, by a primal-dual method.
 
     Bedi et al. 2022, Algorithms 1 and 2, with the paper's rule for gamma_i. A client deploys x_i. lr is beta,
@@ -31,6 +30,8 @@ class FedBC(BondedMethod, Momentum):
     """where local work starts: at z, as in the published code, or at the client's own x_i, as in the paper's text"""
     optimizer: Optimizer = "sgd"
     """any of Optax's, for the local steps; it begins anew in every round"""
+    momentum: float | None = None
+    """the share of a local step that goes into the next one, with "sgd" """
     adapt_steps: int = 0
     """steps of SGD on training rows that a client takes from x_i before it deploys it; above 0: FedBC-FineTune"""
     adapt_lr: float | None = None
@@ -39,7 +40,7 @@ class FedBC(BondedMethod, Momentum):
     def check(self) -> None:
         BondedMethod.check(self)
         server.check_optimizer(self, "optimizer")
-        checks.momentum(self)
+        checks.momentum(self, self.momentum)
         if self.momentum is not None and self.optimizer != "sgd":
             raise PolyfedError(f"fedbc: momentum goes with optimizer = 'sgd' alone, found {self.optimizer!r}")
         checks.whole(self, "adapt_steps", 0)

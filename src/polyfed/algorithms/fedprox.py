@@ -29,7 +29,7 @@ class FedProx(Momentum, Weighted, Averages):
 
     def check(self) -> None:
         checks.local_work(self)
-        checks.momentum(self)
+        checks.momentum(self, self.momentum)
         checks.number(self, "mu")
         Averages.check(self)
 

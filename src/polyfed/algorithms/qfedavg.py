@@ -40,7 +40,7 @@ class QFedAvg(Momentum, SendsModel):
 
     def check(self) -> None:
         checks.local_work(self)
-        checks.momentum(self)
+        checks.momentum(self, self.momentum)
         checks.number(self, "q")
         if self.smoothness is not None:
             checks.number(self, "smoothness", above=True)

@@ -17,7 +17,10 @@ def compared(column: str, personal: float, localized: float) -> Compared:
     accuracy = {f"APFL, α = {alpha:g}": personal - alpha / 100 for alpha in ALPHAS}
     accuracy |= {f"{name}, localized": localized for name in ("FedAvg", "SCAFFOLD")}
     accuracy |= {f"{name}, global": localized - 0.2 for name in ("FedAvg", "SCAFFOLD")}
-    return Compared(compared_rows(column, accuracy, {f"APFL, α = {alpha:g}": 1 - alpha for alpha in ALPHAS}))
+    losses = {f"APFL, α = {alpha:g}": 1 - alpha for alpha in ALPHAS}
+    rising = {label: 1 - loss for label, loss in losses.items()}  # at stepsizes of their own, which do not count
+    alike = compared_rows(column + linear.ONE_STEPSIZE, dict.fromkeys(losses, 0.5), losses)
+    return Compared(compared_rows(column, accuracy, rising) + alike)
 
 
 def test_personal_models_must_win_where_clients_differ_and_lose_where_they_do_not() -> None:

@@ -143,6 +143,20 @@ def test_the_page_says_what_the_rows_say_and_renews_its_part_alone(tmp_path: Pat
         write_page(board, path)
 
 
+def test_a_federation_with_few_methods_says_nothing_of_the_absent_ones(tmp_path: Path) -> None:
+    """Third of three is another rank than third of two: means and the words on all are over complete federations."""
+    jitter = [0.0, 0.001, -0.001]
+    rows = [("synthetic-1", "good", 0.9), ("synthetic-1", "local", 0.7), ("synthetic-1", "bad", 0.5)]
+    rows += [("airlines", "local", 0.7), ("airlines", "bad", 0.9)]
+    made = [dataclasses.replace(cell(m, s, v + jitter[s - 1]), federation=f) for f, m, v in rows for s in (1, 2, 3)]
+    text = page(Board(tmp_path / "b.csv", made))
+    assert "**On all 1 with every method.** Possibly first on each: good." in text
+    assert "| bad | 3.0 (3.0 to 3.0) | 3 | 1 |" in text
+    assert "Airlines, 2 methods" in text
+    lone = [each for each in made if (each.federation, each.method) != ("synthetic-1", "bad")]
+    assert "with every method" not in page(Board(tmp_path / "b.csv", lone))
+
+
 def test_a_file_adds_methods(tmp_path: Path) -> None:
     file = tmp_path / "mine.toml"
     file.write_text(

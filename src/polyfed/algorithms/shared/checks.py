@@ -6,7 +6,7 @@ from math import isfinite
 from numbers import Real
 
 from polyfed.algorithms.contract import Algorithm
-from polyfed.algorithms.shared.local_work import LocalSteps, Momentum, Steps
+from polyfed.algorithms.shared.local_work import LocalSteps, Steps
 from polyfed.core import checks
 from polyfed.core.errors import PolyfedError
 from polyfed.core.schedules import Decay, Inverse, InverseStep
@@ -54,12 +54,12 @@ def local_work(owner: LocalSteps, *, per_step: bool = False) -> None:
     batches(owner)
 
 
-def momentum(owner: Momentum) -> None:
+def momentum(owner: Algorithm, value: float | None) -> None:
     """The field `momentum`: none, or a number in [0, 1)."""
-    if owner.momentum is not None:
+    if value is not None:
         number(owner, "momentum", 0.0, 1.0)
-        if owner.momentum == 1:
-            raise PolyfedError(f"{owner.name}: momentum must be below 1, found {owner.momentum}")
+        if value == 1:
+            raise PolyfedError(f"{owner.name}: momentum must be below 1, found {value}")
 
 
 def local_steps(owner: LocalSteps) -> None:

@@ -80,7 +80,7 @@ class Momentum(LocalWork):
             return f.train(lambda y, batch: descend(y, lr, gradient(y, batch)), start, key, self.work)
         rule = optax.sgd(lr, self.momentum)
 
-        def step(carry: tuple[Tree, optax.OptState], batch: Batch | None) -> tuple[Tree, optax.OptState]:
+        def step(carry: tuple[Tree, Tree], batch: Batch | None) -> tuple[Tree, Tree]:
             y, memory = carry
             updates, memory = rule.update(gradient(y, batch), memory)
             return optax.apply_updates(y, updates), memory

@@ -13,6 +13,7 @@ from pathlib import Path
 import jax
 import matplotlib
 
+from polyfed.core.errors import PolyfedError
 from polyfed.core.files import write_csv, write_text
 from polyfed.core.startup import start
 from polyfed.papers.shared.claims import Claim, counts
@@ -24,6 +25,8 @@ HEADINGS = ("Paper", "What was run", "Data", "Hardware", "Hyper-parameters", "Re
 """The sections that a reproduction writes."""
 WHOLE = "What is not as in the paper stands under [Differences](#differences)."
 """What a page says of an experiment's size, unless the experiment does."""
+EARLIER = "An earlier setting"
+"""A section that is added by hand where the experiment has changed since; a new run drops it."""
 
 
 def write(outcome: Outcome, experiment: Experiment, folder: str | Path, quick: bool, machine: str = "") -> list[Path]:
@@ -49,6 +52,8 @@ def write(outcome: Outcome, experiment: Experiment, folder: str | Path, quick: b
 def stored(experiment: Experiment, folder: str | Path) -> tuple[Measured, bool, str]:
     """What a folder holds of an experiment: its rows with settings and notes, whether it was quick, and the machine."""
     folder = Path(folder)
+    if (folder / PAGE).exists() and f"\n## {EARLIER}\n" in (folder / PAGE).read_text():
+        raise PolyfedError(f"{folder}: the stored rows are of an earlier setting; leave out --redraw to run it anew")
     rows = read_rows(folder / DATA)
     record = json.loads((folder / RECORD).read_text())
     measured = Measured(rows, record["settings"], record["notes"], record.get("scope", ""))
@@ -97,7 +102,7 @@ def added_sections(file: Path) -> dict[str, str]:
         return {}
     parts = re.split(r"^## (.+)\n", file.read_text(), flags=re.M)[1:]
     sections = dict(zip(parts[::2], parts[1::2], strict=True))
-    return {heading: text.strip() for heading, text in sections.items() if heading not in HEADINGS}
+    return {heading: text.strip() for heading, text in sections.items() if heading not in (*HEADINGS, EARLIER)}
 
 
 def claims_table(claims: list[Claim]) -> str:

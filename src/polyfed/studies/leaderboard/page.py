@@ -128,30 +128,42 @@ def _interval(found: Interval | None) -> str:
     return f"{found.estimate:+.3f} ({found.low:+.3f} to {found.high:+.3f})"
 
 
-def _overall(standings: Mapping[str, Mapping[str, Rank]]) -> str:
-    """Ranks by federation, and their mean over all of them."""
-    methods = sorted({method for places in standings.values() for method in places})
-    found = {m: [places[m] for places in standings.values() if m in places] for m in methods}
-    heads = [FEDERATIONS[name].title for name in standings]
+Standings = Mapping[str, Mapping[str, Rank]]
+
+
+def complete(standings: Standings) -> list[str]:
+    """The federations on which every method that has any row has been run: ranks among fewer are other ranks."""
+    methods = {method for places in standings.values() for method in places}
+    return [name for name, places in standings.items() if set(places) == methods]
+
+
+def _overall(standings: Standings) -> str:
+    """Ranks by federation, and their mean over those that are complete."""
+    methods, whole = sorted({method for places in standings.values() for method in places}), complete(standings)
+    found = {m: [standings[name][m] for name in whole] for m in methods}
+    heads = [
+        FEDERATIONS[name].title + ("" if name in whole else f", {len(places)} methods")
+        for name, places in standings.items()
+    ]
     lines = [
         "## Ranks\n",
-        "Of the methods that have been run on a federation; the mean is over all federations.\n",
+        "Of the methods that have been run on a federation; the mean is over the federations with all methods.\n",
         "| method | mean rank | " + " | ".join(heads) + " |",
         "| --- | --- |" + " --- |" * len(heads),
     ]
 
     def mean(method: str, name: str) -> float:
-        return float(np.mean([getattr(rank, name) for rank in found[method]]))
+        return float(np.mean([getattr(rank, name) for rank in found[method]])) if whole else np.nan
 
-    for method in sorted(methods, key=lambda m: (-len(found[m]), mean(m, "place"))):
+    for method in sorted(methods, key=lambda m: mean(m, "place")):
         cells = " | ".join(places[method].words if method in places else "-" for places in standings.values())
         span = f"{mean(method, 'place'):.1f} ({mean(method, 'low'):.1f} to {mean(method, 'high'):.1f})"
-        lines.append(f"| {method} | {span if len(found[method]) == len(standings) else '-'} | {cells} |")
+        lines.append(f"| {method} | {span if whole else '-'} | {cells} |")
     return "\n".join(lines) + "\n"
 
 
-def _when(there: Mapping[str, Cells], standings: Mapping[str, Mapping[str, Rank]]) -> str:
-    """What the rows say of each federation, and of all of them; nothing that they do not say."""
+def _when(there: Mapping[str, Cells], standings: Standings) -> str:
+    """What the rows say of each federation, and of all complete ones; nothing that they do not say."""
     lines = ["## What to use when\n", "From the rows below alone.\n"]
     gains = {name: {method: gain(cells, method) for method in cells} for name, cells in there.items()}
     for name, places in standings.items():
@@ -164,13 +176,15 @@ def _when(there: Mapping[str, Cells], standings: Mapping[str, Mapping[str, Rank]
         if ALONE in places:
             words += f". Surely better than going alone: {len(better)} of {len(places) - 1}; surely worse: {len(worse)}"
         lines.append(words + ".")
-    common = set.intersection(*(set(places) for places in standings.values())) - {ALONE}
-    first = [m for m in sorted(common) if all(places[m].low == 1 for places in standings.values())]
-    never = [m for m in sorted(common) if all(_sign(gains[name][m]) != "below" for name in there)]
-    always = [m for m in never if all(_sign(gains[name][m]) == "above" for name in there)]
-    lines.append(f"- **Everywhere.** Possibly first on every federation: {_listed(first)}.")
-    lines.append(f"- Surely better than going alone on every federation: {_listed(always)}.")
-    lines.append(f"- Surely worse than going alone on none: {_listed(never)}.")
+    if whole := complete(standings):
+        methods = sorted(standings[whole[0]])
+        others = [m for m in methods if m != ALONE]
+        first = [m for m in methods if all(standings[name][m].low == 1 for name in whole)]
+        never = [m for m in others if all(_sign(gains[name][m]) != "below" for name in whole)]
+        always = [m for m in never if all(_sign(gains[name][m]) == "above" for name in whole)]
+        lines.append(f"- **On all {len(whole)} with every method.** Possibly first on each: {_listed(first)}.")
+        lines.append(f"- Surely better than going alone on each: {_listed(always)}.")
+        lines.append(f"- Surely worse than going alone on none: {_listed(never)}.")
     lines.append(
         f"\nEvery method had {BUDGET} candidates. A star in the last column marks a value at the end of its range."
     )
