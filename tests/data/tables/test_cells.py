@@ -82,3 +82,11 @@ def test_dates_of_pandas_and_moments_with_an_offset_are_in_universal_time():
     stamp = pd.Timestamp("2013-05-06 18:30", tz="Europe/Berlin")
     np.testing.assert_array_equal(cells([stamp]).moments(ISO), expected)
     np.testing.assert_array_equal(cells([pd.Timestamp("2013-05-06 16:30")]).moments(ISO), expected)
+
+
+def test_durations_are_numbers_of_seconds_and_cells_that_hold_lists_are_words():
+    waits = cells(pd.to_timedelta(["1h", None, "90s"]))
+    np.testing.assert_array_equal(waits.numbers, [3600, np.nan, 90])
+    lists = cells([[1, 2], None, [1, 2]])
+    assert lists.words == ["[1, 2]"]
+    assert lists.present.tolist() == [True, False, True]

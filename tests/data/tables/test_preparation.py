@@ -335,3 +335,13 @@ def test_overrides_are_read_from_words_and_tables():
     read = read_overrides({"a": "skip", "b": {"format": "%Y"}, "c": {"values": [1, 2]}})
     assert [read[name].kind for name in "abc"] == ["skip", "date", "category"]
     assert read["c"].values == ("1", "2")
+
+
+def test_a_word_that_all_rows_have_is_left_out_also_beside_a_site_too_small_to_name_it():
+    frame = pd.DataFrame({"site": ["a"] * 40 + ["b"] * 40 + ["tiny"] * 3, "x": range(83), "land": "DE"})
+    frame["y"] = np.arange(83) % 2
+    fed = Federation.from_dataframe(frame, client="site", target="y", prepare=True)
+    assert fed.preparation is not None
+    assert [(c.name, c.why) for c in fed.preparation.left_out if c.name == "land"] == [
+        ("land", "the same in all training rows of each site")
+    ]

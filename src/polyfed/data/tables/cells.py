@@ -54,6 +54,8 @@ class Cells:
         import pandas as pd
 
         self.name, self._missing = str(column.name), frozenset(missing)
+        if pd.api.types.is_timedelta64_dtype(column):
+            column = column.dt.total_seconds()
         self.is_moment = pd.api.types.is_datetime64_any_dtype(column)
         self.is_number = pd.api.types.is_numeric_dtype(column) and column.dtype.kind != "c"
         self._column = column
@@ -66,7 +68,10 @@ class Cells:
         """(each row's place among the distinct words, -1 where it is missing; the distinct words)."""
         import pandas as pd
 
-        codes, values = pd.factorize(self._column)
+        try:
+            codes, values = pd.factorize(self._column)
+        except TypeError:  # lists and the like
+            codes, values = pd.factorize(self._column.map(str, na_action="ignore"))
         cells = [spelt(value) for value in values.tolist()]
         words, merged = np.unique(np.array([*cells, ""], dtype=object), return_inverse=True)
         gone = np.array([is_missing(word) or word in self._missing for word in words])

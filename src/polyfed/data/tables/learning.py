@@ -168,8 +168,13 @@ class _Column:
         ranked = sorted(counts, key=lambda value: (-counts[value], value))
         kept = said.values or tuple(sorted(ranked[:MOST]))
         indicator, others = self.present < self.rows, self.present - sum(counts[value] for value in kept)
-        if not kept or (len(kept) == 1 and not others and not indicator):
-            return Skipped(self.name, "the same in every training row" if kept else "no value that enough rows share")
+        if not kept:
+            return Skipped(self.name, "no value that enough rows share")
+        if len(kept) == 1 and not indicator:
+            if not others:
+                return Skipped(self.name, "the same in every training row")
+            if self.distinct == sum(site.present for site in self.sites):  # a site with few rows does not name its word
+                return Skipped(self.name, "the same in all training rows of each site")
         commonest = ranked[0] if said.fill is None and ranked else str(said.fill)
         return Category(self.name, said.missing, indicator, kept, others > 0, commonest, said.fill is not None)
 
