@@ -42,7 +42,7 @@ finetune_steps = 0
 COMPARE = RUN.replace('name = "apfl"\n', "") + '[[compare]]\nname = "local"\n\n[[compare]]\nname = "fedavg"\n'
 TUNE = RUN.replace("lr = 0.1\n", "") + "[tune]\nbudget = 2\n\n[tune.space.apfl]\nlr = [0.05, 0.2]\n"
 PLAN = (
-    '[data]\nsource = "quadratics"\nclients = 4\ndim = 3\n\n[problem]\nloss = "squared"\nmodel = "linear"\n\n'
+    '[data]\nsource = "quadratics"\nclients = 4\ndim = 3\n\n[problem]\nloss = "squared"\nmodel = "linear"\nl2 = 0.1\n\n'
     '[algorithm]\nname = "scafflix"\n\n[run]\nrounds = 3\ndtype = "float64"\n'
 )
 CONFIGS = {"run.toml": RUN, "compare.toml": COMPARE, "tune.toml": TUNE, "plan.toml": PLAN}
@@ -179,7 +179,8 @@ def tried(name: str, folder: Path) -> bool:
     if not good:
         print(done.stdout[-2000:] + done.stderr[-4000:], flush=True)
     if name == "deploy add-site" and complete:  # admit needs a key that another site made
-        (folder / "east.pub").write_bytes((folder / "project/west" / "node.pub").read_bytes())
+        call(["deploy", "init", "other", "--sites", "east,far"], folder)
+        (folder / "east.pub").write_bytes((folder / "other/server/keys/east.pub").read_bytes())
     return good
 
 

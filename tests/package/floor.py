@@ -43,10 +43,11 @@ def main() -> int:
 
 
 def interpreter(version: str) -> str | None:
-    """The path of this Python, where the machine has it."""
-    done = subprocess.run(
-        [UV, "python", "find", "--no-python-downloads", version], capture_output=True, text=True, check=False
-    )
+    """The path of this Python, where the machine has it, be it by pyenv."""
+    by_pyenv = map(str, (Path.home() / ".pyenv" / "versions").glob(f"{version}.*/bin"))
+    environment = {**os.environ, "PATH": os.pathsep.join([*by_pyenv, os.environ["PATH"]])}
+    command = [UV, "python", "find", "--no-project", "--no-python-downloads", version]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     return done.stdout.strip() or None
 
 
