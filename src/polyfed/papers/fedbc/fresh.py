@@ -23,7 +23,7 @@ FRESH = 2000
 @lru_cache(maxsize=1200)
 def fresh_rows(given: Options, seed: int, client: int) -> tuple[np.ndarray, np.ndarray]:
     """Rows that are in no split, from the law that `synthetic` gave to this client. About half a megabyte each."""
-    options = dict(given)
+    options = {"alpha": 0.5, "beta": 0.5} | dict(given)  # the source's own defaults
     law = client_law(options["alpha"], options["beta"], 60, 10, seed, client)
     x, y = law.draw(FRESH, stream(seed, "fedbc", "fresh", client))
     return x.astype(np.float32), y
