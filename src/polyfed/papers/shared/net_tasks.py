@@ -60,7 +60,7 @@ def accelerator_size() -> dict[str, NetTask]:
     writers = _setting("mnist_by_writer", (), "femnist_cnn", 1000, rates)
     local = options(plm_epochs=100, plm_batch=100)
     steep = (0.3, 1.0, 3.0)
-    roles = _setting("shakespeare", options(clients=100, predict="all"), "lstm", 300, steep)
+    roles = _setting("shakespeare", options(clients=100, predict="all"), "lstm", 1000, steep)
     return {
         WRITERS: NetTask(
             WRITERS, writers, ALPHAS, local, SEEDS, len(rates), f"all writers and the CNN, 1,000 rounds, {few}"
@@ -72,7 +72,7 @@ def accelerator_size() -> dict[str, NetTask]:
             options(plm_epochs=25, plm_batch=BATCH),
             SEEDS,
             len(steep),
-            f"100 roles instead of all, 300 rounds instead of 1,000, {few}",
+            f"100 roles instead of all, 1,000 rounds, {few}",
         ),
     }
 
