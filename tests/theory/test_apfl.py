@@ -149,11 +149,13 @@ def test_label_divergence_is_the_distance_from_the_mean_client() -> None:
     np.testing.assert_allclose(theory.label_divergence([[5, 5], [20, 20]]), 0)
 
 
-def test_the_schedule_is_that_of_theorems_2_and_3() -> None:
+def test_the_schedule_is_that_of_theorems_2_to_4() -> None:
     assert theory.apfl_offset([2.0, 8.0], [0.5, 1.0], 10) == 128 * 16
     assert theory.apfl_offset(1.0, 1.0, 5000) == 5000
     schedule = theory.apfl_schedule([2.0, 8.0], [0.5, 1.0], 10)
     assert (schedule.step_scale, schedule.step_offset) == (32.0, 2048.0)
+    schedule = theory.apfl_schedule([2.0, 8.0], [0.5, 1.0], 10, any_alpha=True)
+    assert (schedule.step_scale, schedule.step_offset) == (16.0, 1024.0)  # Theorem 4
 
 
 @pytest.mark.parametrize(

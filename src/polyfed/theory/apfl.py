@@ -137,15 +137,21 @@ def optimality_gap(local_models: ArrayLike, global_model: ArrayLike) -> Vector:
     return np.sum((local - shared) ** 2, axis=1)
 
 
-def apfl_offset(L: ArrayLike, mu: ArrayLike, local_steps: int) -> float:
-    """a = max(128 kappa, tau) of Theorems 2 and 3, with kappa the largest L_i over the smallest mu_i."""
+def apfl_offset(L: ArrayLike, mu: ArrayLike, local_steps: int, any_alpha: bool = False) -> float:
+    """a = max(128 kappa, tau) of Theorems 2 and 3, with kappa the largest L_i over the smallest mu_i.
+
+    With `any_alpha` that of Theorem 4, max(64 kappa, tau).
+    """
     L_i, mu = clients(L=L, mu=mu)
     if not mu.min() > 0:
         raise PolyfedError("mu must be above 0 for every client: the theorems on APFL's averages need strong convexity")
-    return float(max(128 * L_i.max() / mu.min(), local_steps))
+    return float(max((64 if any_alpha else 128) * L_i.max() / mu.min(), local_steps))
 
 
-def apfl_schedule(L: ArrayLike, mu: ArrayLike, local_steps: int) -> InverseStep:
-    """eta_t = 16 / (mu (t + a)), the stepsize of Theorems 2 and 3, as an algorithm's `lr`."""
-    offset = apfl_offset(L, mu, local_steps)
-    return InverseStep(16 / float(np.min(np.asarray(mu, np.float64))), offset)
+def apfl_schedule(L: ArrayLike, mu: ArrayLike, local_steps: int, any_alpha: bool = False) -> InverseStep:
+    """eta_t = 16 / (mu (t + a)), the stepsize of Theorems 2 and 3, as an algorithm's `lr`.
+
+    With `any_alpha` that of Theorem 4, 8 / (mu (t + a)).
+    """
+    offset = apfl_offset(L, mu, local_steps, any_alpha)
+    return InverseStep((8 if any_alpha else 16) / float(np.min(np.asarray(mu, np.float64))), offset)

@@ -67,6 +67,12 @@ class ApflRun:
         return float(values.sum() if values.size > 1 else self.clients * values)
 
     @property
+    def sampling(self) -> float:
+        """What drawing K of n clients adds to the variance of a step, times K: tau (zeta/n) (n - K)/(n - 1)."""
+        n, K = self.clients, self.participants
+        return self.local_steps * self.zeta / n * (n - K) / max(n - 1, 1)
+
+    @property
     def part(self) -> float:
         """b = min(K/n, 1/2)."""
         return min(self.participants / self.clients, 0.5)
@@ -90,9 +96,11 @@ def apfl_global_bound(run: ApflRun) -> Vector:
 
     At `apfl_schedule`, weights (t + a)^2 and T >= 1 steps: (1/S)(mu a^3/16 |w^1 - w*|^2 + (1536 kappa^2 a^2/(mu
     (a-1)^2)) tau (sigma^2 + 2 tau zeta/n)(T + 16/(a+1) + 16 ln(T+a)) + 8 T (T+2a+1) sigma^2/(mu n)). The last term is
-    sigma^2/(mu n T): the paper drops its mu.
+    sigma^2/(mu n T): the paper drops its mu, and states all of it for sampled clients too, whose noise it leaves out.
     """
     mu, a = _strongly(run)
+    if run.participants < run.clients:
+        raise PolyfedError(f"Theorem 2's constants are for all {run.clients} clients, found {run.participants} of them")
     T, S = run.T, _weights(run.T, a)
     wandering = run.local_steps * (run.noise**2 + 2 * run.local_steps * run.zeta / run.clients)
     drift = 1536 * (run.L / mu) ** 2 * a**2 / (mu * (a - 1) ** 2) * wandering
@@ -105,17 +113,21 @@ def apfl_personal_rate(run: ApflRun) -> ApflRate:
     """Theorem 3: E f_i - min f_i of client i's mixture, for alpha_i near 1; all terms divided by b.
 
     mu D a^3/T^3 + alpha^2 sigma^2/(mu T) + (1-alpha)^2 (zeta_i/mu + kappa L Delta_i), and the global model's part times
-    (1-alpha)^2. The paper writes mu/T^3: D, the start's squared distance, and the power of a are left out there.
+    (1-alpha)^2. The paper writes mu/T^3: D, the start's squared distance, and the power of a are left out there. Where
+    clients are sampled, it leaves out their noise, which is kappa^2 tau zeta/(mu n K T) of the global model's part.
     """
-    mu, _ = _strongly(run)
+    mu, a = _strongly(run)
     zeta_i, gap = clients(diversity=run.diversity, start=run.gap)
-    return _mixture(run, zeta_i / mu + run.L**2 / mu * gap)
+    return _mixture(run, a, zeta_i / mu + run.L**2 / mu * gap)
 
 
 def apfl_free_rate(run: ApflRun) -> ApflRate:
-    """Theorem 4: as Theorem 3 for any alpha_i, with gradients up to G: its residual is (1-alpha)^2 G^2/(mu b)."""
-    mu, _ = _strongly(run)
-    return _mixture(run, np.asarray(run.gradient**2 / mu))
+    """Theorem 4: as Theorem 3 for any alpha_i, with gradients up to G: its residual is (1-alpha)^2 G^2/(mu b).
+
+    At `apfl_schedule` with `any_alpha`.
+    """
+    mu, a = _strongly(run, 64)
+    return _mixture(run, a, np.asarray(run.gradient**2 / mu))
 
 
 def apfl_nonconvex_global_rate(run: ApflRun) -> ApflRate:
@@ -156,9 +168,9 @@ def apfl_local_steps(iterations: int, clients: int, convex: bool = True) -> floa
     return float((T / n) ** (0.5 if convex else 0.25))
 
 
-def _mixture(run: ApflRun, residual: Vector) -> ApflRate:
+def _mixture(run: ApflRun, a: float, residual: Vector) -> ApflRate:
     """The terms that Theorems 3 and 4 share."""
-    mu, a = _strongly(run)
+    mu = run.mu
     alpha, zeta_i = clients(alpha=run.alpha, diversity=run.diversity)
     T, K, tau, s2, b, kappa = run.T, run.participants, run.local_steps, run.noise**2, run.part, run.L / mu
     other, mean = (1 - alpha) ** 2, run.zeta / K
@@ -166,7 +178,7 @@ def _mixture(run: ApflRun, residual: Vector) -> ApflRate:
     drift = kappa**2 * tau * (s2 + tau * (zeta_i + mean)) + kappa**4 * tau * (s2 + 2 * tau * mean)
     return ApflRate(
         (mu + other * kappa * run.L * np.log(T + 1)) * np.asarray(run.start, np.float64) * fall / b,
-        (alpha**2 * s2 / mu + other * kappa**2 * s2 / (mu * K)) / (b * T),
+        (alpha**2 * s2 / mu + other * kappa**2 * (s2 + run.sampling) / (mu * K)) / (b * T),
         other * drift / (mu * b * T**2),
         other * residual / b + 0 * T,
     )
@@ -181,8 +193,8 @@ def _weights(T: Vector, a: float) -> Vector:
     return squares(T) + 2 * a * T * (T + 1) / 2 + a**2 * T
 
 
-def _strongly(run: ApflRun) -> tuple[float, float]:
-    """mu, and a = max(128 kappa, tau)."""
+def _strongly(run: ApflRun, times: int = 128) -> tuple[float, float]:
+    """mu, and a = max(128 kappa, tau), or as many times kappa as are given."""
     if run.mu <= 0:
         raise PolyfedError("mu must be above 0: Theorems 2 to 4 need strong convexity")
-    return run.mu, max(128 * run.L / run.mu, run.local_steps)
+    return run.mu, max(times * run.L / run.mu, run.local_steps)

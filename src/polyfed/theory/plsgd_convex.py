@@ -51,14 +51,14 @@ def plsgd_consensus_bound(c: Federated, stepsize: float, alpha: float, consensus
 def local_sgd_consensus_bound(c: Federated, stepsize: float, consensus: ArrayLike, cost: float | None = None) -> Vector:
     """(19): the mean loss of local SGD's averaged model with beta = 1, for stepsizes up to 1/(10 L).
 
-    B^2/(eta T) + eta sigma^2/M + 2 L `consensus` + `cost`, the loss of the best single model, or its bound
+    B^2/(eta T) + eta sigma^2/M + L `consensus` + `cost`, the loss of the best single model, or its bound
     `cost_of_one_model`. B is the distance of the common optimum from the start, which Assumption 2 does not bound.
     """
     eta, T = number("stepsize", stepsize), c.local_steps * c.R
     if eta > (1 + 1e-12) / (10 * c.L):
         raise PolyfedError(f"(19) needs a stepsize up to 1/(10 L) = {1 / (10 * c.L):.4g}, found {eta:g}")
     alone = cost_of_one_model(c).loss if cost is None else number("start", cost)
-    return c.radius**2 / (eta * T) + eta * c.noise**2 / c.clients + 2 * c.L * np.asarray(consensus, np.float64) + alone
+    return c.radius**2 / (eta * T) + eta * c.noise**2 / c.clients + c.L * np.asarray(consensus, np.float64) + alone
 
 
 def plsgd_convex_stepsize(c: Federated) -> Vector:
