@@ -67,6 +67,7 @@ CALLS: dict[str, list[str]] = {
     "deploy accept": ["project/north", "--yes"],
     "deploy up": ["project"],
     "deploy personalize": ["PUBLISHED", "project/west"],
+    "leaderboard merge": ["nothing-of-this-name.csv", "--table", "board.csv"],
     "leaderboard list": ["--table", "board.csv"],
     "leaderboard draw": ["--table", "board.csv", "--page", "board.md"],
     "leaderboard run": ["nothing-of-this-name"],
@@ -85,6 +86,7 @@ SERVICES = {"deploy server", "deploy site", "deploy run"}
 REFUSED = {
     "data fetch": "nothing-of-this-name",
     "leaderboard run": "nothing-of-this-name",
+    "leaderboard merge": "nothing-of-this-name.csv",
     "leaderboard draw": "board.csv",
     "bench convex": "mushrooms",
 }
