@@ -14,7 +14,6 @@ import jax
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
-from flwr.common.secure_aggregation.crypto.shamir import combine_shares
 from flwr.server.superlink.linkstate import LinkStateFactory
 from flwr.supercore.constant import FLWR_IN_MEMORY_DB_NAME
 from flwr.supercore.object_store import ObjectStoreFactory
@@ -31,6 +30,7 @@ from polyfed.deploy.protocol.tables import TableSettings
 from polyfed.deploy.protocol.terms import Terms
 from polyfed.deploy.secure.fixed_point import FixedPoint
 from polyfed.deploy.secure.masks import SumMember, binding, key_stream, pair_mask
+from polyfed.deploy.secure.primitives import combined
 from polyfed.deploy.settings import site_settings
 from polyfed.deploy.site.table import SiteTable
 from polyfed.engine.checkpoint import checkpoint as checkpoints
@@ -182,7 +182,7 @@ class ManInTheMiddle:
             member.masked(words, {"north": given["sealed"][name], **others}, commitments)
             shares.append(bytes.fromhex(member._held["north"]["seed"]))
             words = words + pair_mask(member._mask_key, name, "north", public["north"]["mask"], words.size, bound)
-        return point.decoded(words - key_stream(combine_shares(shares), words.size))
+        return point.decoded(words - key_stream(combined(shares), words.size))
 
 
 @pytest.mark.deploy
