@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import time
 from typing import Any
 
 import numpy as np
@@ -131,6 +133,29 @@ def test_too_few_uploads_stop_the_run_with_a_sentence_and_it_can_go_on(three, lo
     grid.change = None
     grid.serve(METHOD, minimum=2)
     grid.assert_equal(simulated(three, METHOD))
+
+
+def test_sites_that_are_slow_to_take_the_result_are_waited_for_and_one_that_is_off_is_not(three, loopback) -> None:
+    """Their work at the end may take longer than a deadline; what came after it was lost, however often they did it."""
+    grid: Loopback = loopback()
+    asked: list[str] = []
+    pull = grid.pull_messages
+    ready: list[float] = []
+
+    def slow(site: str, round: int, reply: Message) -> Message:
+        about = reply.content.config_records["about"]
+        if "fingerprint" in about and "good" not in about:
+            asked.append(site)
+            ready.append(time.monotonic() + 0.5)
+        grid.absent = {"site-2"} if round == 1 else grid.absent
+        return reply
+
+    grid.change = slow
+    grid.pull_messages = lambda message_ids: pull(message_ids) if not ready or time.monotonic() > ready[0] else []
+    grid.serve(METHOD, {"rounds": 2}, minimum=2, deadline=0.1, patience=100)
+    assert asked == ["site-0", "site-1"]
+    assert time.monotonic() < ready[0] + 5
+    assert set(json.loads((grid.run_folder / "finished.json").read_text())) == {"site-0", "site-1"}
 
 
 def test_a_run_with_other_settings_does_not_go_on_from_a_checkpoint(loopback) -> None:
