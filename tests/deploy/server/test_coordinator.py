@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 from flwr.app import ArrayRecord, Message, RecordDict
+from flwr.proto.node_pb2 import NodeInfo
 
 import polyfed as pf
 from polyfed.deploy.protocol import wire
+from polyfed.deploy.server.progress import read_progress
 from tests.deploy.expected import close, in_cohorts, simulated
 from tests.deploy.loopback import Loopback
 
@@ -39,12 +41,14 @@ def changed(reply: Message, arrays: dict[str, np.ndarray] | None = None, **about
 
 def test_rounds_that_a_site_misses_leave_it_and_the_others_consistent(three, loopback, monkeypatch) -> None:
     grid: Loopback = loopback()
+    nodes = grid.get_nodes
 
-    def lose(site: str, round: int, reply: Message) -> Message | None:
-        grid.absent = {"site-2"} if round in (2, 3) else set()
-        return None if site == "site-1" and round in (1, 2) else reply
+    def nodes_of_the_round() -> list[NodeInfo]:
+        grid.absent = {"site-2"} if len(read_progress(grid.run_folder / "progress.jsonl")) == 3 else set()
+        return nodes()
 
-    grid.change = lose
+    grid.get_nodes = nodes_of_the_round
+    grid.change = lambda site, round, reply: None if site == "site-1" and round in (1, 2) else reply
     grid.serve(METHOD, {"rounds": 6}, minimum=1)
     here = [True, True, True]
     rounds = [here, [True, False, True], [True, False, True], [True, True, False], here, here]
