@@ -62,6 +62,9 @@ ELSEWHERE = {
     "validation": ("validation_split", "val", "val_size"),
     "test": ("test_size", "test_split"),
     "p": ("prob", "probability"),
+    "auc": ("roc_auc", "auroc", "roc_auc_score"),
+    "squared_error": ("mse", "mean_squared_error"),
+    "log_loss": ("cross_entropy", "logloss", "nll"),
 }
 """Names of ours, and what other libraries and papers call the same thing."""
 
@@ -69,13 +72,14 @@ ELSEWHERE = {
 def suggestion(word: str, known: Iterable[str]) -> str:
     """A hint to append to an error about the unknown name `word`: the closest known name, or else all of them.
 
-    A name from elsewhere comes before one that is spelt alike.
+    A name from elsewhere comes before one that is spelt alike, in small letters or large ones.
     """
     known = sorted(known)
     for ours, theirs in ELSEWHERE.items():
         if ours in known and word.lower() in theirs:
             return f"; did you mean '{ours}'?"
-    close = get_close_matches(word, known, n=1, cutoff=0.6)
+    spelt = {name.lower(): name for name in known}
+    close = get_close_matches(word.lower(), spelt, n=1, cutoff=0.6)
     if close:
-        return f"; did you mean '{close[0]}'?"
+        return f"; did you mean '{spelt[close[0]]}'?"
     return f"; known: {', '.join(known)}"
