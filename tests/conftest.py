@@ -23,13 +23,11 @@ gc.set_threshold(100_000, 50, 100)  # tracing makes objects by the million: look
 with pytest.MonkeyPatch.context() as patch:
     # Most of the time goes into compilation, and these shorten it. XLA reads its flags once; commands that tests start
     # have the usual ones.
-    quick = {
-        "xla_backend_optimization_level": "0",
-        "xla_cpu_use_fusion_emitters": "false",
-        "xla_cpu_parallel_codegen_split_count": "1",
-    }
-    flags = [os.environ.get("XLA_FLAGS", ""), *(f"--{name}={value}" for name, value in quick.items())]
-    patch.setenv("XLA_FLAGS", " ".join(flags))
+    quick = (
+        "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false "
+        "--xla_cpu_parallel_codegen_split_count=1"
+    )
+    patch.setenv("XLA_FLAGS", f"{os.environ.get('XLA_FLAGS', '')} {quick}")
     jax.devices()
 
 SMALL: dict[str, Any] = {

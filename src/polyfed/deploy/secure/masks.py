@@ -3,9 +3,8 @@
 Every two sites share a mask that one adds and the other subtracts, and every site adds a mask of its own. The masks of
 sites that drop out, and the own masks of the others, are recovered from shares that `threshold` sites give. Of any site
 they give shares of one kind only, so that a late upload stays hidden. The primitives are those of audited libraries:
-key agreement, key derivation and encryption by `cryptography` and secret sharing by PyCryptodome, as Flower calls them,
-and masks by ChaCha20 of `cryptography`. (Flower's own masks come from a generator with a seed of 32 bits, and a server
-can try out all of those.)
+key agreement, key derivation, encryption and the masks' ChaCha20 by `cryptography`, and secret sharing by PyCryptodome.
+(Flower's own masks come from a generator with a seed of 32 bits, and a server can try out all of those.)
 
 Masks are bound to the sum and to its roster: the key of a pair's mask follows from the keys of all members. Every site
 commits to its secrets and to each share of them, so that a share that was changed names who changed it.
@@ -13,7 +12,6 @@ commits to its secrets and to each share of them, so that a share that was chang
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import hmac
 import json
@@ -26,18 +24,21 @@ import numpy as np
 from cryptography.fernet import InvalidToken
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
-from flwr.common.secure_aggregation.crypto.shamir import combine_shares, create_shares
-from flwr.common.secure_aggregation.crypto.symmetric_encryption import decrypt, encrypt, generate_shared_key
-from flwr.supercore.primitives.asymmetric import (
-    bytes_to_private_key,
-    bytes_to_public_key,
-    generate_key_pairs,
-    private_key_to_bytes,
-    public_key_to_bytes,
-)
 
 from polyfed.deploy.protocol.plain_values import Refused
 from polyfed.deploy.secure.fixed_point import WORD
+from polyfed.deploy.secure.primitives import (
+    agreed,
+    combined,
+    key_of,
+    new_key,
+    opened,
+    public_text,
+    read_public,
+    sealed,
+    secret_of,
+    split,
+)
 
 PublicKeys = dict[str, str]
 """A site's two public keys: "mask", from which masks follow, and "seal", under which its shares travel; and, where the
@@ -49,16 +50,16 @@ Commitments = dict[str, str]
 """Digests of a site's secrets and of every share of them, by kind and holder: "seed", "seed:NAME", "key:NAME"."""
 
 
+KINDS = ("seed", "key")
+"""The secrets of a site that others hold shares of: of its own mask, and of its key."""
+
+
 class Culprit(Refused):
     """What is wrong, and whose doing it is."""
 
     def __init__(self, site: str, why: str) -> None:
         super().__init__(why)
         self.site = site
-
-
-def _new_private_key() -> EllipticCurvePrivateKey:
-    return generate_key_pairs()[0]
 
 
 @dataclass
@@ -68,8 +69,8 @@ class SumMember:
     name: str
     attempt: str
     threshold: int
-    _mask_key: EllipticCurvePrivateKey = field(default_factory=_new_private_key)
-    _seal_key: EllipticCurvePrivateKey = field(default_factory=_new_private_key)
+    _mask_key: EllipticCurvePrivateKey = field(default_factory=new_key)
+    _seal_key: EllipticCurvePrivateKey = field(default_factory=new_key)
     _seed: bytes = b""
     """of this site's own mask"""
     _public: dict[str, PublicKeys] = field(default_factory=dict)
@@ -80,7 +81,7 @@ class SumMember:
 
     def public_keys(self) -> PublicKeys:
         """Phase 0: the public keys of this site."""
-        return {"mask": _public_text(self._mask_key), "seal": _public_text(self._seal_key)}
+        return {"mask": public_text(self._mask_key), "seal": public_text(self._seal_key)}
 
     def shares(self, public: Mapping[str, PublicKeys]) -> dict[str, str]:
         """Phase 1: for each other site, sealed for it, its shares of this site's own mask and of its key."""
@@ -88,15 +89,15 @@ class SumMember:
         mine = public.get(self.name, {})
         if len(public) < self.threshold:
             raise Refused(f"{len(public)} sites are too few for a secure sum, expected {self.threshold}")
-        if len(set(keys)) < len(keys) or mine.get("mask") != _public_text(self._mask_key):
+        if len(set(keys)) < len(keys) or mine.get("mask") != public_text(self._mask_key):
             raise Refused("the keys of a secure sum are not those that sites gave")
         if self._public:
             raise Refused("the keys of a secure sum were given before")
         self._public, self._seed = dict(public), os.urandom(32)
         names = sorted(public)
-        seeds = create_shares(self._seed, self.threshold, len(names))
-        secrets = create_shares(private_key_to_bytes(self._mask_key), self.threshold, len(names))
-        sealed = {}
+        seeds = split(self._seed, self.threshold, len(names))
+        secrets = split(secret_of(self._mask_key), self.threshold, len(names))
+        letters = {}
         self._commitments = {"seed": self._committed(self.name, "seed", self._seed.hex())}
         for name, seed, secret in zip(names, seeds, secrets, strict=True):
             pair = {"seed": seed.hex(), "key": secret.hex()}
@@ -106,8 +107,8 @@ class SumMember:
                 self._held[name] = pair
                 continue
             text = json.dumps({"from": self.name, "to": name, "attempt": self.attempt, **pair})
-            sealed[name] = encrypt(self._seal_shared_with(name), text.encode()).decode()
-        return sealed
+            letters[name] = sealed(self._seal_shared_with(name), text)
+        return letters
 
     def commitments(self) -> Commitments:
         """Phase 1, beside the shares: digests of them."""
@@ -117,27 +118,28 @@ class SumMember:
         return committed(self.attempt, owner, what, secret)
 
     def masked(
-        self, words: np.ndarray, sealed: Mapping[str, str], commitments: Mapping[str, Commitments]
+        self, words: np.ndarray, letters: Mapping[str, str], commitments: Mapping[str, Commitments]
     ) -> np.ndarray:
-        """Phase 2: the upload under this site's own mask and those it shares with the senders of `sealed` shares."""
-        if len(sealed) + 1 < self.threshold:
-            raise Refused(f"{len(sealed) + 1} sites are too few for a secure sum, expected {self.threshold}")
+        """Phase 2: the upload under this site's own mask and those it shares with the senders of sealed shares."""
+        if len(letters) + 1 < self.threshold:
+            raise Refused(f"{len(letters) + 1} sites are too few for a secure sum, expected {self.threshold}")
         if len(self._held) != 1:
             raise Refused("a secure sum has one upload of a site")
-        for name, text in sealed.items():
+        for name, text in letters.items():
             try:
-                opened = json.loads(decrypt(self._seal_shared_with(name), text.encode()))
-            except (InvalidToken, ValueError):
+                found = json.loads(opened(self._seal_shared_with(name), text))
+                address, pair = (found["from"], found["to"], found["attempt"]), {k: str(found[k]) for k in KINDS}
+            except (InvalidToken, ValueError, KeyError, TypeError):
                 raise Culprit(name, f"the shares of site '{name}' cannot be opened") from None
-            if (opened["from"], opened["to"], opened["attempt"]) != (name, self.name, self.attempt):
+            if address != (name, self.name, self.attempt):
                 raise Culprit(name, f"shares of site '{name}' are not meant for this site or this sum")
-            for kind in ("seed", "key"):
+            for kind, share in pair.items():
                 what = f"{kind}:{self.name}"
-                if self._committed(name, what, str(opened[kind])) != commitments.get(name, {}).get(what):
+                if self._committed(name, what, share) != commitments.get(name, {}).get(what):
                     raise Culprit(name, f"the shares of site '{name}' are not those that it committed to")
-            self._held[name] = {"seed": opened["seed"], "key": opened["key"]}
+            self._held[name] = pair
         total = words + key_stream(self._seed, words.size)
-        for name in sealed:
+        for name in letters:
             public = self._public[name]["mask"]
             total = total + pair_mask(self._mask_key, self.name, name, public, words.size, self._binding)
         return total
@@ -163,7 +165,7 @@ class SumMember:
         """The key under which this site and another send each other shares."""
         if name not in self._public:
             raise Refused(f"site '{name}' gave no keys for this secure sum")
-        return generate_shared_key(self._seal_key, bytes_to_public_key(self._public[name]["seal"].encode()))
+        return agreed(self._seal_key, read_public(self._public[name]["seal"]))
 
 
 def unmasked(
@@ -194,7 +196,7 @@ def unmasked(
         total = total - key_stream(seed, total.size)
     for name in set(sharers) - set(masked):
         key = _private_key(_combined(shares["key"].get(name, []), threshold, name), name)
-        if _public_text(key) != public[name]["mask"]:
+        if public_text(key) != public[name]["mask"]:
             raise Culprit(name, f"the shares of site '{name}' do not give its key")
         for other in masked:  # what `other` added for `name` is what `name` would have taken off
             total = total + pair_mask(key, name, other, public[other]["mask"], total.size, bound)
@@ -228,7 +230,7 @@ def binding(attempt: str, public: Mapping[str, PublicKeys]) -> bytes:
 
 def pair_mask(key: EllipticCurvePrivateKey, mine: str, other: str, public: str, size: int, bound: bytes) -> np.ndarray:
     """The mask of two sites as the first of them adds it: the two add up to zero, in the sum that they are bound to."""
-    shared = base64.urlsafe_b64decode(generate_shared_key(key, bytes_to_public_key(public.encode())))
+    shared = agreed(key, read_public(public))
     mask = key_stream(hmac.digest(shared, b"polyfed pair mask" + bound, "sha256"), size)
     return mask if mine > other else np.zeros_like(mask) - mask
 
@@ -241,7 +243,7 @@ def key_stream(key: bytes, size: int) -> np.ndarray:
 
 def is_public_key(text: str) -> bool:
     try:
-        bytes_to_public_key(text.encode())
+        read_public(text)
     except ValueError:
         return False
     return True
@@ -252,17 +254,13 @@ def _combined(shares: list[str], threshold: int, name: str) -> bytes:
     if len(shares) < threshold:
         raise Refused(f"{len(shares)} shares of site '{name}', expected {threshold}")
     try:
-        return combine_shares([bytes.fromhex(share) for share in shares[:threshold]])
+        return combined([bytes.fromhex(share) for share in shares[:threshold]])
     except ValueError as error:
         raise Culprit(name, f"the shares of site '{name}' do not fit together: {error}") from None
 
 
-def _private_key(text: bytes, name: str) -> EllipticCurvePrivateKey:
+def _private_key(secret: bytes, name: str) -> EllipticCurvePrivateKey:
     try:
-        return bytes_to_private_key(text)
+        return key_of(secret)
     except ValueError:
         raise Culprit(name, f"the shares of site '{name}' do not give its key") from None
-
-
-def _public_text(key: EllipticCurvePrivateKey) -> str:
-    return public_key_to_bytes(key.public_key()).decode()
