@@ -15,19 +15,15 @@ import numpy as np
 import pytest
 
 import polyfed as pf
+from tests.compilation import QUICK
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a shell's background; commands of tests would inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)
 jax.config.update("jax_num_cpu_devices", 2)
 gc.set_threshold(100_000, 50, 100)  # tracing makes objects by the million: looking for cycles took a tenth of the time
 with pytest.MonkeyPatch.context() as patch:
-    # Most of the time goes into compilation, and these shorten it. XLA reads its flags once; commands that tests start
-    # have the usual ones.
-    quick = (
-        "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false "
-        "--xla_cpu_parallel_codegen_split_count=1"
-    )
-    patch.setenv("XLA_FLAGS", f"{os.environ.get('XLA_FLAGS', '')} {quick}")
+    # XLA reads its flags once; the environment of what tests start stays as it is.
+    patch.setenv("XLA_FLAGS", f"{os.environ.get('XLA_FLAGS', '')} {QUICK}")
     jax.devices()
 
 SMALL: dict[str, Any] = {
