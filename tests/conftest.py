@@ -39,8 +39,8 @@ SMALL: dict[str, Any] = {
 """Hyper-parameters of little local work; a method takes those that it has."""
 SMALLER: dict[str, dict[str, Any]] = {"scaffnew": {"lr": 0.08}, "scafflix": {"lr": 0.08}}
 """Their theorem allows no more: some clients' passes end with a batch of one row."""
-MANY_MAPS = 25_000
-"""Of the 65,530 memory maps that a process may have; a compiled program takes a hundred or more."""
+MANY_MAPS = 12_000
+"""Of the 65,530 memory maps that a process may have. A compiled program takes about twenty, and memory besides."""
 KINDS = ("apfl", "diana", "fedavg", "fedbc", "scafflix", "scaffold")
 """One method of each shape: with a state of its own share, compressed, without a state, refining, absorbing, and with a
 state at the server but nothing to prepare. `make test` runs the tests over all methods for these alone."""
