@@ -121,7 +121,7 @@ def saved_about(
 
 
 def write_saved_about(folder: Path, about: JsonObject, weights: Iterable[str]) -> None:
-    """Write model.json; it knows the digests of those of the files of weights that are there."""
+    """Write model.json; it has a digest of every file of weights in the folder."""
     digests = {name: _digest(folder / name) for name in weights if (folder / name).is_file()}
     about = json.loads(json.dumps({**about, "weights": digests}))
     write_text(folder / ABOUT, json.dumps({**about, "checksum": _checksum(about)}, indent=1) + "\n")

@@ -13,9 +13,10 @@ from pathlib import Path
 
 from polyfed.core.errors import PolyfedError
 from polyfed.deploy.flower.processes import ChildProcess, environment
+from tests.compilation import QUICK
 from tests.deploy.chaos.proxy import Proxy
 from tests.deploy.chaos.schedule import KINDS, SITES, Fault, Kind, Schedule
-from tests.deploy.live import QUICK, Live
+from tests.deploy.live import Live
 
 LIMIT = 1200.0
 """Seconds after which a history counts as stuck."""

@@ -19,8 +19,8 @@ from polyfed.deploy.project import add_site
 from polyfed.deploy.settings import read_toml, server_settings, site_settings
 from polyfed.studies.config import read_config
 from polyfed.studies.experiment import Options, compare
+from tests.compilation import QUICK
 from tests.deploy.hospitals import SITES, hospitals
-from tests.deploy.live import QUICK
 
 POLYFED = str(Path(sys.executable).parent / "polyfed")
 

@@ -14,8 +14,9 @@ import pytest
 
 from polyfed.core.errors import PolyfedError
 from polyfed.deploy.flower.processes import ChildProcess, environment
+from tests.compilation import QUICK
 from tests.deploy.expected import small
-from tests.deploy.live import QUICK, SITES, Live
+from tests.deploy.live import SITES, Live
 
 SCAFFNEW = {"name": "scaffnew", "lr": 0.1, "p": 0.3, "batch": 4}
 

@@ -74,6 +74,7 @@ def test_the_one_that_is_opposite_is_left_out_and_the_others_gain_by_that() -> N
     assert "alone" not in choice.deploys[:5]
 
 
+@pytest.mark.full
 def test_the_weights_are_those_of_a_federation_without_it() -> None:
     drawn = problems([1, 1, 1, -1], draws=1)
     proper = metric_named("log_loss", drawn[0])
@@ -87,7 +88,7 @@ def test_the_weights_are_those_of_a_federation_without_it() -> None:
     np.testing.assert_array_equal(without.of("personal", "test")[0][:150], expected.of("personal", "test")[0])
 
 
-@pytest.mark.parametrize("signs", [[1, 1, 1, 1], [1, 1, -1, -1]])
+@pytest.mark.parametrize("signs", [pytest.param([1, 1, 1, 1], marks=pytest.mark.full), [1, 1, -1, -1]])
 def test_nobody_is_left_out_of_sites_that_are_alike_or_of_two_halves(signs) -> None:
     drawn = problems(signs)
     proper = metric_named("log_loss", drawn[0])

@@ -122,7 +122,7 @@ class Advice:
 
     @property
     def not_tried(self) -> str:
-        """What the time did not allow; a model of which nothing was tried is said once."""
+        """What the time did not allow. A model that was not tried at all is named once."""
         left = list(self.skipped)
         for model in self.settings.kinds:
             every = [f"{way.label}, {model}" for way in self.settings.ways]

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from polyfed.algorithms import REGISTRY
 from polyfed.algorithms.contract import Algorithm, get_algorithm, kinds
+from polyfed.algorithms.shared.local_work import Steps
 from polyfed.core.errors import PolyfedError, suggestion
 from polyfed.core.files import JsonObject
 from polyfed.engine.measure import FineTune
@@ -51,7 +52,11 @@ class Contender:
 
     def finetune(self, candidate: Algorithm) -> FineTune | None:
         """Ten more steps at the candidate's own stepsize."""
-        return FineTune(10, float(getattr(candidate, self.rate)), 20) if self.finetuned else None
+        if not self.finetuned:
+            return None
+        assert isinstance(candidate, Steps)
+        assert isinstance(candidate.lr, float)
+        return FineTune(10, candidate.lr, 20)
 
 
 SHARES = [0.1, 0.5, 0.9]

@@ -84,7 +84,7 @@ def student(
 
 
 def unknown(estimate: float = float("nan"), confidence: float = 0.95) -> Interval:
-    """The interval of an estimate of which nothing is known: the range is everything."""
+    """The interval of an estimate that nothing is known about: it has no ends."""
     return Interval(estimate, -np.inf, np.inf, confidence)
 
 
