@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from polyfed.core.errors import PolyfedError
+from polyfed.core.errors import PolyfedError, own_names
 from polyfed.engine.result import Result
 from polyfed.problem.metrics import Metric, default_metric, metric_named
 from polyfed.studies.gains import Basis, GainsInTheMaking
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+@own_names
 def gains(
     results: Result | Sequence[Result], over: Result | Sequence[Result], metric: str | Metric | None = None
 ) -> pd.DataFrame:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from polyfed.core.errors import Interrupted, PolyfedError
+from polyfed.core.errors import Interrupted, PolyfedError, own_names
 from polyfed.data import Federation
 from polyfed.data.cautions import cautions
 from polyfed.problem.metrics import Metric, default_metric, metric_named
@@ -75,6 +75,7 @@ class AdviceStopped(Interrupted):
         self.folder = folder or Path()
 
 
+@own_names
 def advise(
     data: Federation | pandas.DataFrame,
     *,
