@@ -14,7 +14,7 @@ from polyfed.data import Federation
 from polyfed.data.formats.folder import KINDS
 from polyfed.deploy.project import make_project
 from polyfed.deploy.protocol.finish import MODELS
-from polyfed.deploy.protocol.names import is_name
+from polyfed.deploy.protocol.names import checked_sites
 from polyfed.deploy.settings import RUN_KEYS, read_toml, server_settings
 from polyfed.studies.config import Config, Method, as_table, read_config
 
@@ -30,9 +30,7 @@ def project_from_advice(advice: Path, folder: Path, host: str, port: int, with_r
         raise PolyfedError(f"{advice}: its rows are no csv or parquet table, from which sites' files could follow")
     sites = list(federation.clients)
     files = {site: _file(config.data, site) for site in sites}
-    for site in sites:
-        if not is_name(site) or site == "server":
-            raise PolyfedError(f"{advice}: {site!r} can be no site's name; rename it in the table")
+    checked_sites(sites, f"{advice}: the sites of its table")
     deploy = {site: deploy[site] for site in sites if site in deploy}  # those apart are no part of it
     sections = _server_sections(config, config.methods[-1], federation, deploy)
     make_project(folder, sites, host, port)
