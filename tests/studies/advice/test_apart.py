@@ -14,6 +14,8 @@ from polyfed.deploy.settings import read_toml
 from polyfed.models import linear
 from polyfed.problem.metrics import metric_named
 from polyfed.problem.problem import Problem
+from polyfed.report.advice_page import write_advice_page
+from polyfed.report.interval_line import signed
 from polyfed.studies.advice.advice import advise_with
 from polyfed.studies.advice.apart import sites_apart, trial_without
 from polyfed.studies.advice.contenders import contenders
@@ -109,6 +111,11 @@ def test_files_train_the_others_together_and_the_site_apart_alone(tmp_path: Path
     assert together.federation.clients == ("a", "b", "c", "d")
     assert alone.federation.clients == ("odd",)
     assert [method.algorithm.name for method in alone.methods] == ["local"]
+    write_advice_page(advice, tmp_path / "page.html", title="t")
+    [own] = [site for site in advice.sites if site.client == "odd"]
+    assert (
+        f"<td>alone<br><small>together {signed(own.together_gain)}</small></td>" in (tmp_path / "page.html").read_text()
+    )
     commands = advice.next_commands(tmp_path / "out")
     assert f"polyfed compare {tmp_path / 'out' / 'alone.toml'}" in commands
     pytest.importorskip("flwr")
