@@ -77,8 +77,10 @@ def table_section(path: Path, client: str | None, target: str | None) -> dict[st
     endings = {"csv": "csv|tsv|tab|txt", "parquet": "parquet"}
     kind = next((kind for kind, ends in endings.items() if re.search(rf"\.({ends})(\.(gz|xz|bz2))?$", name)), None)
     kind = "folder" if path.is_dir() else kind
-    if re.search(r"\.(xlsx?|xlsm|ods)$", name):
-        raise PolyfedError(f"{path}: a workbook is not read here; save its sheet as CSV")
+    if re.search(r"\.(xlsx?|xlsm|ods|zip)$", name):
+        workbook = not name.endswith(".zip")
+        what = "a workbook; save its sheet as CSV" if workbook else "an archive; unpack it, or compress with gzip"
+        raise PolyfedError(f"{path}: expected a .csv or .parquet file, found {what}")
     if kind is None:
         for option, value in (("--client", client), ("--target", target)):
             if value is not None:
