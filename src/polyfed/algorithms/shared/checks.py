@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import isfinite
 from numbers import Real
+from typing import cast
 
 import numpy as np
 
@@ -34,9 +36,9 @@ def number(owner: Algorithm, name: str, low: float = 0.0, high: float = float("i
 
 def of_clients(owner: Algorithm, name: str, high: float = float("inf")) -> None:
     """The field `name` must be a number in (0, high], or a list of such numbers, one for each client."""
-    value = getattr(owner, name)
-    several = value.tolist() if isinstance(value, np.ndarray) else value
-    for each in several if isinstance(several, list | tuple) else [several]:
+    value: object = getattr(owner, name)
+    value = cast(object, value.tolist()) if isinstance(value, np.ndarray) else value
+    for each in cast(Sequence[object], value) if isinstance(value, list | tuple) else (value,):
         _number(owner, name, each, 0.0, high, above=True)
 
 
