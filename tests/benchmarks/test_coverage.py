@@ -22,7 +22,9 @@ RECORD = Path(__file__).parents[2] / "docs" / "coverage.json"
 def study(monkeypatch) -> Any:
     """The study's modules, which are scripts beside each other."""
     monkeypatch.syspath_prepend(str(FOLDER))
-    return SimpleNamespace(**{name: importlib.import_module(name) for name in ("coverage", "coverage_laws")})
+    return SimpleNamespace(
+        **{name: importlib.import_module(name) for name in ("coverage", "coverage_laws", "coverage_other")}
+    )
 
 
 def test_true_metrics_are_those_of_fresh_rows(study) -> None:
@@ -134,3 +136,16 @@ def test_the_table_and_the_picture_show_every_case(study, tmp_path) -> None:
     assert all(0 <= record["covered_expected"] <= 1 for record in records)
     study.coverage.draw(records, tmp_path / "folder" / "picture.png")
     assert (tmp_path / "folder" / "picture.png").stat().st_size > 10_000
+
+
+def test_the_other_models_are_scikit_learns_and_their_gains_are_judged_on_fresh_rows(study) -> None:
+    other, rng = study.coverage_other, np.random.default_rng(1)
+    x = rng.standard_normal((80, 7))
+    y = (rng.random(80) < 1 / (1 + np.exp(-2 * x[:, 0]))).astype(int)
+    ones = np.column_stack([x, np.ones(80)])
+    theirs = LogisticRegression(C=1 / other.RIDGE, fit_intercept=False, tol=1e-8).fit(ones, y).predict_proba(ones)[:, 1]
+    np.testing.assert_allclose(other.logistic(x, y, 2)(x), theirs, atol=1e-5)
+    for case in other.CASES:
+        found = other.federation(case, min(case.rows), 0)
+        assert len(found) == len(case.metrics)
+        assert all(np.isfinite(true) for _, true in found)
