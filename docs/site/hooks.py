@@ -37,7 +37,8 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
-    """Lead links out of docs/ to the pages of these files, and show the report on the first page."""
+    """Lead links out of docs/ to the pages of these files, show the report, and let search find methods first."""
+    page.meta.setdefault("search", {"boost": 5 if page.file.src_uri.startswith("algorithms/") else 1})
     frame = '<iframe class="live-report" src="report.html" title="The demo\'s report"></iframe>'
     return pages.relinked(markdown, page.file.src_uri).replace(LIVE, frame)
 

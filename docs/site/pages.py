@@ -39,7 +39,7 @@ def reference() -> Iterator[tuple[str, str]]:
     for name, method in sorted(pf.algorithms.REGISTRY.items()):
         own = method.__name__
         links = f"[Formula, and when to use it](../algorithms/{name}.md).\n\n" if has_page(name) else ""
-        home = f"{method.__module__}.{own}\n    options:\n      show_signature: false"
+        home = f"{method.__module__}.{own}\n    options:\n      show_root_heading: false"
         yield f"reference/algorithm.{own}.md", entry(f"pf.algorithms.{own}", home, links + signature(method))
         lines.append(f"| [`pf.algorithms.{own}`](algorithm.{own}.md) | {first_line(method)} |\n")
     yield "reference/index.md", "".join(line if line.endswith("\n\n") or "|" in line else f"{line}\n" for line in lines)

@@ -106,7 +106,9 @@ _PACKAGES = {"metrics": "problem.metrics"}
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
-        raise AttributeError(f"module 'polyfed' has no attribute '{name}'")
+        from polyfed.core.errors import suggestion
+
+        raise AttributeError(f"module 'polyfed' has no attribute '{name}'{suggestion(name, __all__)}")
     if name in _HOMES:
         value = getattr(import_module(f"polyfed.{_HOMES[name]}"), name)
     else:

@@ -56,6 +56,14 @@ def test_the_works_are_those_that_are_promised(bench) -> None:
     assert {peer.environment.framework for peer in works["a"].peers} == {"PyTorch", "FedJAX", "pfl", "Flower"}
 
 
+def test_the_page_of_benchmarks_is_the_one_that_is_written_from_the_kept_figures(bench, monkeypatch, tmp_path) -> None:
+    monkeypatch.setattr(bench.report, "draw", lambda *_: None)
+    kept = bench.report.PAGE.read_text()
+    monkeypatch.setattr(bench.report, "PAGE", tmp_path / "page.md")
+    bench.report.write_page()
+    assert bench.report.PAGE.read_text() == kept
+
+
 def test_goals_are_held_against_the_figures(bench) -> None:
     found = {goal: (measured, good) for goal, _, measured, good in bench.report.goals(record())}
     assert found == {

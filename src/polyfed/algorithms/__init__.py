@@ -5,6 +5,8 @@ field_types.py  what the types of its hyper-parameters say
 shared/         what several algorithms share
 """
 
+from typing import TYPE_CHECKING, NoReturn
+
 from polyfed.algorithms.apfl import APFL
 from polyfed.algorithms.contract import REGISTRY, Algorithm, Total, Upload, algorithm, get_algorithm
 from polyfed.algorithms.dcgd import DCGD
@@ -28,6 +30,7 @@ from polyfed.algorithms.reptile import Reptile
 from polyfed.algorithms.scafflix import Scafflix
 from polyfed.algorithms.scaffnew import Scaffnew
 from polyfed.algorithms.scaffold import Scaffold
+from polyfed.core.errors import suggestion
 
 __all__ = [
     "APFL",
@@ -59,3 +62,8 @@ __all__ = [
     "algorithm",
     "get_algorithm",
 ]
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> NoReturn:
+        raise AttributeError(f"module 'polyfed.algorithms' has no attribute '{name}'{suggestion(name, __all__)}")

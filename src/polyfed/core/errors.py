@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterable
+import functools
+import inspect
+from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 from pathlib import Path
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
+C = TypeVar("C", bound=type)
 
 USER_ERROR, LOST, INTERRUPTED = 2, 3, 130
 """A command's exit codes: a user's mistake, a process of the run that was lost, Ctrl-C."""
@@ -47,21 +54,50 @@ ELSEWHERE = {
     "tolerance": ("gamma", "tol"),
     "lr": ("learning_rate", "eta", "step_size", "stepsize", "gamma", "client_lr", "local_lr"),
     "server_lr": ("server_learning_rate", "global_lr", "eta_g"),
-    "batch": ("batch_size", "batchsize", "minibatch", "mini_batch_size"),
-    "local_epochs": ("epochs", "n_epochs", "num_epochs", "local_ep"),
-    "local_steps": ("steps", "n_steps", "num_steps", "tau", "local_iterations", "iterations"),
-    "rounds": ("epochs", "n_rounds", "num_rounds", "iterations", "max_iter", "communication_rounds"),
-    "clients": ("n_clients", "num_clients", "clients_count", "n_devices", "num_devices"),
+    "batch": ("batch_size", "batchsize", "minibatch", "mini_batch_size", "local_bs", "b"),
+    "local_epochs": ("epochs", "n_epochs", "num_epochs", "local_ep", "e"),
+    "local_steps": ("steps", "n_steps", "num_steps", "tau", "local_iterations", "iterations", "k"),
+    "steps": ("epochs", "n_steps", "num_steps", "iterations", "local_steps"),
+    "rounds": (
+        *("epochs", "n_rounds", "num_rounds", "iterations", "max_iter", "t"),
+        *("communication_rounds", "comm_rounds", "global_rounds"),
+    ),
+    "clients": (
+        *("n_clients", "num_clients", "clients_count", "clients_num", "n_devices", "num_devices"),
+        *("num_users", "n_users", "num_partitions"),
+    ),
     "seed": ("random_state", "random_seed"),
-    "mu": ("proximal_mu", "prox", "lambda", "lambda_", "lam", "reg"),
+    "mu": ("proximal_mu", "prox_mu", "prox", "lambda", "lambda_", "lam", "reg"),
     "multiplier": ("lambda", "lambda_", "lam"),
     "penalty": ("lambda", "lambda_", "lam", "mu"),
-    "l2": ("weight_decay", "ridge", "lambda", "lambda_", "reg", "C", "penalty"),
-    "participation": ("fraction_fit", "client_fraction", "fraction", "sample_rate", "frac"),
-    "hidden": ("hidden_layer_sizes", "hidden_sizes", "layers", "hidden_dims"),
+    "l2": ("weight_decay", "ridge", "lambda", "lambda_", "reg", "regularization", "l2_reg", "c", "penalty"),
+    "participation": (
+        *("fraction_fit", "client_fraction", "clients_fraction", "fraction", "sample_rate", "frac"),
+        *("clients_per_round", "join_ratio", "min_fit_clients"),
+    ),
+    "eval_every": ("eval_interval", "evaluate_every", "test_every", "eval_gap"),
+    "progress": ("verbose",),
+    "devices": ("device", "gpu", "n_jobs", "num_gpus"),
+    "compute": ("precision", "amp"),
+    "hidden": ("hidden_layer_sizes", "hidden_sizes", "hidden_layers", "layers", "hidden_dims", "units"),
+    "model": ("network", "net", "module", "architecture"),
+    "loss": ("criterion", "loss_fn", "loss_function"),
+    "client": ("site", "group", "groups", "group_by", "by", "client_col", "client_column", "client_id"),
+    "target": ("label", "labels", "y", "label_col", "label_column", "target_col", "target_column"),
+    "concentration": ("alpha", "dirichlet_alpha", "beta"),
+    "features": ("dim", "n_features", "num_features", "input_dim"),
+    "alpha": ("mixing_weight", "mixture"),
     "validation": ("validation_split", "val", "val_size"),
     "test": ("test_size", "test_split"),
     "p": ("prob", "probability"),
+    "auc": ("roc_auc", "auroc", "roc_auc_score"),
+    "squared_error": ("mse", "mean_squared_error"),
+    "log_loss": ("cross_entropy", "logloss", "nll"),
+    "run": ("train", "fit", "simulate"),
+    "simulate": ("run", "train", "fit"),
+    "Local": ("localonly", "standalone", "separate"),
+    "Scaffnew": ("proxskip",),
+    "LocalSGD": ("localgd",),
 }
 """Names of ours, and what other libraries and papers call the same thing."""
 
@@ -69,13 +105,37 @@ ELSEWHERE = {
 def suggestion(word: str, known: Iterable[str]) -> str:
     """A hint to append to an error about the unknown name `word`: the closest known name, or else all of them.
 
-    A name from elsewhere comes before one that is spelt alike.
+    A name from elsewhere comes before one that is spelt alike, in small letters or large ones.
     """
     known = sorted(known)
-    for ours, theirs in ELSEWHERE.items():
-        if ours in known and word.lower() in theirs:
+    foreign = {ours for ours, theirs in ELSEWHERE.items() if word.lower() in theirs}
+    for ours in ELSEWHERE:
+        if ours in foreign and ours in known:
             return f"; did you mean '{ours}'?"
-    close = get_close_matches(word, known, n=1, cutoff=0.6)
+    spelt = {name.lower(): name for name in known}
+    # A word whose name of ours is not known here hardly means one that is spelt a little like it.
+    close = get_close_matches(word.lower(), spelt, n=1, cutoff=0.8 if foreign else 0.6)
     if close:
-        return f"; did you mean '{close[0]}'?"
+        return f"; did you mean '{spelt[close[0]]}'?"
     return f"; known: {', '.join(known)}"
+
+
+def own_names(function: Callable[P, R]) -> Callable[P, R]:
+    """A public function, or a class's `__init__`, that answers a name from elsewhere with its own."""
+    known = frozenset(inspect.signature(function).parameters) - {"self", "cls"}
+    title = function.__qualname__.removesuffix(".__init__")
+
+    @functools.wraps(function)
+    def called(*args: P.args, **options: P.kwargs) -> R:
+        for name in options:
+            if name not in known:
+                raise PolyfedError(f"{title} has no argument '{name}'{suggestion(name, known)}")
+        return function(*args, **options)
+
+    return called
+
+
+def settings_with_own_names(kind: C) -> C:
+    """A dataclass that does so."""
+    kind.__init__ = own_names(kind.__init__)  # pyright: ignore[reportAttributeAccessIssue]
+    return kind

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from polyfed.core import html
 from polyfed.core.aligned import take
-from polyfed.core.errors import PolyfedError, suggestion
+from polyfed.core.errors import PolyfedError, own_names, suggestion
 from polyfed.data.arrays import ClientRows, from_arrays
 from polyfed.data.formats.folder import from_folder
 from polyfed.data.formats.hugging_face import HuggingFaceSplit, from_huggingface
@@ -183,6 +183,7 @@ class Federation:
         return summarize(self)
 
     @classmethod
+    @own_names
     def from_arrays(
         cls,
         clients: Sequence[ClientRows] | Mapping[str, ClientRows],
@@ -213,6 +214,7 @@ class Federation:
         )
 
     @classmethod
+    @own_names
     def from_dataframe(
         cls,
         df: pandas.DataFrame,
@@ -252,6 +254,7 @@ class Federation:
         )
 
     @classmethod
+    @own_names
     def from_csv(
         cls,
         path: PathLike,
@@ -287,6 +290,7 @@ class Federation:
         return from_table_file(cls, path, "csv", client=client, target=target, dialect=dialect, **options)
 
     @classmethod
+    @own_names
     def from_parquet(
         cls,
         path: PathLike,
@@ -318,6 +322,7 @@ class Federation:
         return from_table_file(cls, path, "parquet", client=client, target=target, **options)
 
     @classmethod
+    @own_names
     def from_folder(
         cls,
         path: PathLike,
@@ -352,6 +357,7 @@ class Federation:
         return from_folder(cls, path, target=target, dialect=dialect, **options)
 
     @classmethod
+    @own_names
     def from_npz(
         cls,
         path: PathLike,
@@ -369,6 +375,7 @@ class Federation:
         return from_npz(cls, path, client=client, target=target, features=features, **options)
 
     @classmethod
+    @own_names
     def from_huggingface(
         cls,
         dataset: HuggingFaceSplit,

@@ -139,9 +139,9 @@ def add_site(folder: Path, site: str) -> Path:
     if not isinstance(federation, dict) or not isinstance(federation.get("sites"), list) or not federation["sites"]:
         raise PolyfedError(f"{path}: federation.sites must be a list of names")
     roster = [str(name) for name in federation["sites"]]
-    checked_sites([*roster, site], f"{folder}: the sites with the new one")
-    if (folder / site).exists():
-        raise PolyfedError(f"{folder / site}: is there already")
+    checked_site(site, "the new site")
+    if site.casefold() in map(str.casefold, roster) or (folder / site).exists():
+        raise PolyfedError(f"{folder}: cannot add the site {site!r}: it is there already")
     text = _like_another(folder, roster, site, int(federation.get("port", PORT)))
     _make_site(folder, site, text)
     _share_keys(folder, [*roster, site])
@@ -217,10 +217,10 @@ def renew(server: Path, sites: Sequence[str]) -> dict[str, Path]:
 
 
 def _write_example(path: Path, place: int, features: int = 4) -> None:
-    """Made-up rows; their labels follow a rule that the sites share in part."""
+    """Made-up rows; their labels follow a rule that the sites share in part. Batches of 20 leave no few over."""
     shared = np.random.default_rng(0).normal(size=features)
     rng = np.random.default_rng(place + 1)
-    x = rng.normal(size=(40 + 20 * place, features))
+    x = rng.normal(size=(40 + 30 * place, features))
     chance = 1 / (1 + np.exp(-x @ (shared + 0.5 * rng.normal(size=features))))
     y = (rng.random(len(x)) < chance).astype(int)
     heading = ",".join([*(f"x{i}" for i in range(features)), "y"])

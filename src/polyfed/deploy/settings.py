@@ -18,6 +18,7 @@ from polyfed.core.files import JsonObject
 from polyfed.data import Federation, Population
 from polyfed.data.formats.table_rows import TableRows
 from polyfed.data.formats.tables import read_table
+from polyfed.data.tables.cells import spelt
 from polyfed.deploy.protocol.aggregate import check_aggregate
 from polyfed.deploy.protocol.finish import Finish
 from polyfed.deploy.protocol.names import checked_name, checked_site, checked_sites
@@ -227,7 +228,7 @@ def _site_table(name: str, kind: str, options: Section, columns: dict[str, np.nd
     if client is not None:
         if client not in frame.columns:
             raise PolyfedError(f"{path}: there is no client column {client!r}")
-        frame = frame[frame[client] == name].drop(columns=client)
+        frame = frame[frame[client].map(spelt, na_action="ignore") == name].drop(columns=client)
         if not len(frame):
             raise PolyfedError(f"{path}: no row of column {client!r} is {name!r}")
     frame = with_own_readings(frame, said, f"{path}: ").assign(**{CLIENT_COLUMN: name})

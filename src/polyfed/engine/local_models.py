@@ -21,7 +21,7 @@ from polyfed.algorithms.contract import Algorithm
 from polyfed.algorithms.shared.local_models import LocalModel, LocalTraining, gradient_norm, pure_local_model
 from polyfed.algorithms.shared.mixture import MixtureMethod
 from polyfed.core import randomness
-from polyfed.core.errors import PolyfedError
+from polyfed.core.errors import PolyfedError, own_names
 from polyfed.core.files import JsonObject, check_folder, write_csv, write_text
 from polyfed.core.randomness import Purpose
 from polyfed.core.schedules import Schedule
@@ -86,6 +86,7 @@ class _Unfinished(NamedTuple):
     spent: float
 
 
+@own_names
 def local_models(
     problem: Problem,
     folder: str | Path | None = None,

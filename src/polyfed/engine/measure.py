@@ -13,7 +13,7 @@ from jax import lax
 
 from polyfed.algorithms.contract import Algorithm, Server, State, global_model
 from polyfed.core import checks, randomness
-from polyfed.core.errors import PolyfedError
+from polyfed.core.errors import PolyfedError, settings_with_own_names
 from polyfed.core.randomness import Purpose
 from polyfed.core.trees import Scalar, Tree, descend
 from polyfed.engine.round.chunks import Chunk, over_clients
@@ -34,6 +34,7 @@ def eval_block(longest: int) -> int:
     return -(-longest // -(-longest // EVAL_BLOCK))
 
 
+@settings_with_own_names
 @dataclass(frozen=True)
 class FineTune:
     """Local fine-tuning of the global model, on the client's training data: `steps` of SGD with stepsize `lr`."""

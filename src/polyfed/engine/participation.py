@@ -9,10 +9,11 @@ import jax
 import jax.numpy as jnp
 
 from polyfed.core import randomness
-from polyfed.core.errors import PolyfedError
+from polyfed.core.errors import PolyfedError, settings_with_own_names
 from polyfed.core.randomness import Purpose
 
 
+@settings_with_own_names
 @dataclass(frozen=True)
 class Bernoulli:
     """Each client takes part with this probability, independently of the others."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from polyfed.algorithms.contract import REGISTRY, Algorithm, get_algorithm
-from polyfed.core.errors import PolyfedError
+from polyfed.core.errors import PolyfedError, own_names
 from polyfed.core.files import JsonObject
 from polyfed.core.lock import locked
 from polyfed.core.precision import Compute
@@ -43,6 +43,7 @@ RoundProgress = Callable[[Simulation, HistoryRow | None], None]
 """Called after every stretch of rounds, with the history's new row where there is one."""
 
 
+@own_names
 def simulate(
     problem: Problem,
     algorithm: Algorithm,

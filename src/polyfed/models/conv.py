@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.typing import DTypeLike
 
-from polyfed.core.errors import PolyfedError
+from polyfed.core.errors import PolyfedError, own_names
 from polyfed.core.precision import like_weights, widened
 from polyfed.models import checks, winograd
 from polyfed.models.base import Model
@@ -200,6 +200,7 @@ def max_pool(x: jax.Array, size: int) -> jax.Array:
     return jnp.max(x.reshape(rows, height, size, width, size, depth), axis=(2, 4))
 
 
+@own_names
 def cnn(
     channels: Sequence[int] = (32, 64),
     kernel: int | Sequence[int] = 3,
@@ -217,6 +218,7 @@ def cnn(
     return _cnn("cnn", channels, kernel, pool, hidden, dropout, padding, activation)
 
 
+@own_names
 def femnist_cnn(dropout: float | Sequence[float] = (0.25, 0.5)) -> Convolutional:
     """Two 3x3 convolutions (32, 64), pooling, 128 hidden units: 1,206,590 parameters on 28 x 28 images, 62 classes.
 
@@ -225,6 +227,7 @@ def femnist_cnn(dropout: float | Sequence[float] = (0.25, 0.5)) -> Convolutional
     return _cnn("femnist_cnn", (32, 64), 3, (1, 2), (128,), dropout)
 
 
+@own_names
 def cifar_cnn(hidden: Sequence[int] = (512,), dropout: float | Sequence[float] = 0.0) -> Convolutional:
     """Two 5x5 convolutions (20, 50), each with pooling, and 512 hidden units: 672,212 parameters on CIFAR-10.
 
@@ -233,6 +236,7 @@ def cifar_cnn(hidden: Sequence[int] = (512,), dropout: float | Sequence[float] =
     return _cnn("cifar_cnn", (20, 50), 5, 2, hidden, dropout)
 
 
+@own_names
 def lenet(hidden: Sequence[int] = (120, 84), dropout: float | Sequence[float] = 0.0) -> Convolutional:
     """Two 5x5 convolutions (6, 16), each with pooling, 120 and 84 hidden units: FedBC's network for CIFAR-10.
 

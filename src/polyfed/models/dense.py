@@ -13,7 +13,7 @@ from jax import lax
 
 from polyfed.core import randomness
 from polyfed.core.checks import flag
-from polyfed.core.errors import PolyfedError, suggestion
+from polyfed.core.errors import PolyfedError, own_names, suggestion
 from polyfed.core.precision import like_weights, widened
 from polyfed.models import checks
 from polyfed.models.base import Model
@@ -123,11 +123,13 @@ def dropout(x: jax.Array, rate: float, key: jax.Array | None, layer: int) -> jax
     return jnp.where(kept, x / (1 - rate), 0)
 
 
+@own_names
 def linear(bias: bool = True) -> Linear:
     """A linear model; `bias=False` is the papers' form of the convex problems."""
     return Linear(flag("bias", bias))
 
 
+@own_names
 def mlp(
     hidden: Sequence[int] = (200, 200), activation: str = "relu", bias: bool = True, dropout: float = 0.0
 ) -> Perceptron:

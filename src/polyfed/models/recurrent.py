@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from polyfed.core.errors import PolyfedError
+from polyfed.core.errors import PolyfedError, own_names
 from polyfed.core.precision import like_weights, widened
 from polyfed.models import checks
 from polyfed.models.base import Model
@@ -76,6 +76,7 @@ class Recurrent:
         return Model(init, apply, train_apply=forward if stochastic else None, tokens=tokens)
 
 
+@own_names
 def lstm(
     embedding: int = 8, hidden: int = 256, layers: int = 2, dropout: float = 0.0, vocabulary: int | None = None
 ) -> Recurrent:

@@ -16,7 +16,7 @@ import numpy as np
 
 from polyfed.core import randomness, trees
 from polyfed.core.aligned import aligned
-from polyfed.core.errors import PolyfedError
+from polyfed.core.errors import PolyfedError, own_names
 from polyfed.core.precision import Narrow, within
 from polyfed.core.startup import start
 from polyfed.data import Federation, Population
@@ -61,6 +61,7 @@ class Problem:
     place of `apply` in the steps of training.
     """
 
+    @own_names
     def __init__(
         self,
         federation: Federation | Population,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from polyfed.core.errors import PolyfedError
+from polyfed.core.errors import PolyfedError, own_names
 from polyfed.engine.result import Result
 from polyfed.problem.metrics import Metric, default_metric, metric_named
 from polyfed.studies.gains import Basis, GainsInTheMaking
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+@own_names
 def gains(
     results: Result | Sequence[Result], over: Result | Sequence[Result], metric: str | Metric | None = None
 ) -> pd.DataFrame:
@@ -64,14 +65,15 @@ def _table(names: list[str], rows: np.ndarray, making: GainsInTheMaking) -> pd.D
     import pandas as pd
 
     intervals = making.finished().clients
+    shown = [interval.within(making.metric.largest) for interval in intervals]
     return pd.DataFrame(
         {
             "client": names,
             "test_rows": rows,
             "verdict": [verdict(interval) for interval in intervals],
             "gain": [interval.estimate for interval in intervals],
-            "gain_low": [interval.low for interval in intervals],
-            "gain_high": [interval.high for interval in intervals],
+            "gain_low": [interval.low for interval in shown],
+            "gain_high": [interval.high for interval in shown],
             "gain_p": [interval.p_value for interval in intervals],
             "detectable": [detectable(interval) for interval in intervals],
         }

@@ -66,6 +66,10 @@ def test_a_project_follows_from_an_advice_and_takes_further_sites(advice, tmp_pa
     assert site_settings(project / "east").server == "127.0.0.1:8443"
     with pytest.raises(pf.PolyfedError, match="cannot add the site 'east'"):
         add_site(project, "east")
+    told = json.loads((advice / "advice.json").read_text())
+    (advice / "advice.json").write_text(json.dumps(told | {"method": "alone"}))
+    with pytest.raises(pf.PolyfedError, match=r"advises every site to stay alone"):
+        project_from_advice(advice, tmp_path / "other", "127.0.0.1", 8443)
     with pytest.raises(pf.PolyfedError, match=r"no advice.json here"):
         project_from_advice(tmp_path, tmp_path / "other", "127.0.0.1", 8443)
 

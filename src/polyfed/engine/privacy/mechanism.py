@@ -22,7 +22,7 @@ from polyfed.algorithms.shared.bonds import BondedMethod
 from polyfed.algorithms.shared.local_work import Weighted
 from polyfed.compress import Sealed
 from polyfed.core import randomness, trees
-from polyfed.core.errors import PolyfedError, suggestion
+from polyfed.core.errors import PolyfedError, settings_with_own_names, suggestion
 from polyfed.core.files import JsonObject
 from polyfed.core.randomness import Purpose
 from polyfed.core.trees import Scalar, Tree
@@ -41,6 +41,7 @@ class Moment(NamedTuple):
     secret: jax.Array | np.ndarray | None
 
 
+@settings_with_own_names
 @dataclass(frozen=True)
 class Privacy:
     """How clients are protected; the section [privacy] of a config."""

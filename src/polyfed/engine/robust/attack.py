@@ -14,7 +14,7 @@ import numpy as np
 
 from polyfed.algorithms.contract import Upload
 from polyfed.core import trees
-from polyfed.core.errors import PolyfedError, suggestion
+from polyfed.core.errors import PolyfedError, settings_with_own_names, suggestion
 from polyfed.core.files import JsonObject
 from polyfed.core.trees import Tree
 from polyfed.engine.privacy.mechanism import drawn
@@ -25,6 +25,7 @@ KINDS = get_args(Kind)
 STRENGTH = {"sign_flip": 1.0, "scale": 10.0, "noise": 10.0}
 
 
+@settings_with_own_names
 @dataclass(frozen=True)
 class Attack:
     """What some clients of a simulation do instead of their work; for study."""

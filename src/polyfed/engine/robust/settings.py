@@ -13,7 +13,7 @@ import numpy as np
 from jax.typing import DTypeLike
 
 from polyfed.core import trees
-from polyfed.core.errors import PolyfedError, suggestion
+from polyfed.core.errors import PolyfedError, settings_with_own_names, suggestion
 from polyfed.core.files import JsonObject
 from polyfed.core.trees import Tree
 from polyfed.engine.robust import rules
@@ -38,6 +38,7 @@ class Pooled(NamedTuple):
     """the longest that an upload could be; infinite without a bound"""
 
 
+@settings_with_own_names
 @dataclass(frozen=True)
 class Aggregate:
     """The rule by which a server that sees single uploads makes one of them."""

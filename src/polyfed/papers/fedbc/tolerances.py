@@ -39,6 +39,7 @@ def _small(rows: list[Row]) -> list[float]:
 
 
 def _tradeoff_claims(rows: list[Row], start: str) -> list[Claim]:
+    """Both models get better up to a small tolerance; beyond, the own ones still do, and the global one worse."""
     where, levels, small = STARTS[start], distinct(rows, "tolerance"), _small(rows)
     shared = {level: ends(rows, POOLED, start=start, tolerance=level) for level in levels}
     own = {level: ends(rows, OWN, start=start, tolerance=level) for level in levels}
@@ -57,12 +58,15 @@ def _tradeoff_claims(rows: list[Row], start: str) -> list[Claim]:
             held_out.against(shared[edge], shared[largest], True),
             claims.POINTS,
         ),
-        better(
-            f"{where}: the clients' own models are better at the largest tolerance than at 0.",
-            own[largest],
-            own[0.0],
-            held_out.against(own[largest], own[0.0], True),
-            claims.POINTS,
+        *(
+            better(
+                f"{where}: the clients' own models are better at {high:g} than at {low:g}.",
+                own[high],
+                own[low],
+                held_out.against(own[high], own[low], True),
+                claims.POINTS,
+            )
+            for low, high in ((0.0, edge), (edge, largest))
         ),
     ]
 

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 
 from polyfed.algorithms.contract import Algorithm, global_model
 from polyfed.algorithms.shared.local_work import work_of
-from polyfed.core.errors import PolyfedError
+from polyfed.core.errors import PolyfedError, own_names
 from polyfed.core.files import JsonObject, owner_only, slug, write_csv
 from polyfed.core.trees import Tree
 from polyfed.data import Federation
@@ -115,6 +115,7 @@ class Newcomers:
         return None if np.isnan(value) else value
 
 
+@own_names
 def personalize(
     run: str | Path | Result | runs.Trained,
     data: Federation | Rows | Mapping[str, Rows | Mapping[str, Rows]],

@@ -19,7 +19,7 @@ import numpy as np
 from polyfed.algorithms import Local
 from polyfed.algorithms.contract import Algorithm, get_algorithm
 from polyfed.algorithms.shared.mixture import MixtureMethod
-from polyfed.core.errors import Interrupted, PolyfedError
+from polyfed.core.errors import Interrupted, PolyfedError, own_names
 from polyfed.core.precision import Compute
 from polyfed.data import Federation
 from polyfed.engine.checkpoint import checkpoint as checkpoints
@@ -58,6 +58,7 @@ class Stopped(Interrupted):
         self.folder = folder
 
 
+@own_names
 def tune(
     what: Problem | Config | str | Path,
     spaces: Mapping[str, Mapping[str, Any]] | None = None,
