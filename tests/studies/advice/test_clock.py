@@ -43,10 +43,25 @@ def test_the_time_begins_before_the_table_is_read(now) -> None:
     assert clock.spent == 90
 
 
-def test_what_must_be_finished_is_timed_all_the_same(now) -> None:
-    clock = Clock(100.0, kept=0.0)
+def test_a_part_begins_where_its_first_step_would_be_done(now) -> None:
+    """After a part that took 50 seconds, one step of it 30, another is begun, and goes on while its steps are short."""
+    clock = Clock(100.0, kept=0.15)
+    for step in (30.0, 10.0, 10.0):
+        now[0] += step
+        clock.look(ends=False)
+    assert clock.begins()
+    now[0] += 12.0
+    clock.look()
+    assert now[0] == 62
+    assert not clock.begins()
+    now[0] += 20.0
+    with pytest.raises(OutOfTime):
+        clock.look()
+
+
+def test_what_must_be_finished_is_not_ended(now) -> None:
+    clock = Clock(100.0, kept=0.15)
     for _ in range(3):
         now[0] += 60
         clock.look(ends=False)
-    assert Clock(100.0, 0.0).allows(40.0)
-    assert not clock.allows(0.0)
+    assert not clock.begins()
