@@ -25,7 +25,7 @@ SPLIT_KEYS = ("target", "validation", "test", "seed", "classes")
 TABLE_KEYS = ("columns", "min_count", "prepare")
 ROWS = "rows"
 TAKES_NO_PART = """
-`{site}/` is a site apart: it takes no part in the federation, and has no key. Its `alone.toml` says how it trains alone.
+`{site}/` is a site apart: it takes no part in the federation, and has no key. Its `alone.toml` trains its own model.
 """
 APART = """# Site '{site}' trains alone: the advice is that the others train without it. Nothing leaves it.
 # Its table is {file}.
