@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from polyfed.studies.advice.clock import Clock, OutOfTime
+from polyfed.studies.advice.influence import influence
 
 
 @pytest.fixture
@@ -65,3 +68,12 @@ def test_what_must_be_finished_is_not_ended(now) -> None:
         now[0] += 60
         clock.look(ends=False)
     assert not clock.begins()
+
+
+def test_leaving_sites_out_begins_only_where_there_is_time_for_a_step(now) -> None:
+    clock = Clock(100.0, kept=0.0)
+    now[0] = 30.0
+    clock.look()
+    now[0] = 41.0
+    nothing: Any = None  # what is not looked at
+    assert influence([nothing], nothing, nothing, 5, clock) is None

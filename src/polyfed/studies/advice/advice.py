@@ -199,6 +199,8 @@ def _answer(
         say(f"privacy at epsilon {settings.epsilon:g}", 0.0)
         own = [trial for trial in trials if trial.contender == ALONE]
         try:
+            if not clock.begins():
+                raise OutOfTime
             cost = privacy_cost(
                 settings.epsilon, candidate, winner.model, own, choices, problems, federations, shown, proper,
                 settings.rounds, clock.look, say, apart,

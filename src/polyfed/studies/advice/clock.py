@@ -45,7 +45,7 @@ class Clock:
 
     def begins(self) -> bool:
         """Whether the first step of another part would be done in time. What follows it may be ended."""
-        return time.monotonic() + max(self._first, self._longest) <= self._end - self._kept
+        return self.allows(max(self._first, self._longest))
 
     @property
     def spent(self) -> float:
