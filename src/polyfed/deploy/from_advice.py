@@ -24,6 +24,9 @@ SPLIT_KEYS = ("target", "validation", "test", "seed", "classes")
 """What a site's [data] takes over, so that its split is that of the advice."""
 TABLE_KEYS = ("columns", "min_count", "prepare")
 ROWS = "rows"
+TAKES_NO_PART = """
+`{site}/` is a site apart: it takes no part in the federation, and has no key. Its `alone.toml` trains its own model.
+"""
 APART = """# Site '{site}' trains alone: the advice is that the others train without it. Nothing leaves it.
 # Its table is {file}.
 #
@@ -58,6 +61,8 @@ def project_from_advice(advice: Path, folder: Path, host: str, port: int, with_r
     if apart:
         own = read_config(advice / "alone.toml")
         places |= {site: _write_apart(folder / site, own, site, files[site]) for site in apart}
+        readme = folder / "README.md"
+        write_text(readme, readme.read_text() + "".join(TAKES_NO_PART.format(site=site) for site in apart))
     if with_rows and config.data["source"] == "folder":
         for site, place in places.items():
             shutil.copyfile(Path(config.data["path"]) / f"{site}{place.suffix}", place)

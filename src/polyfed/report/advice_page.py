@@ -64,18 +64,18 @@ def write_advice_page(advice: Advice, path: Path, *, title: str) -> None:
     """Write the page, one file without scripts."""
     details = [
         *advice.beside,
+        *advice.warnings,
         f"One training: {advice.rounds} rounds, {advice.bits_up / 8e6:.2g} MB up and {advice.bits_down / 8e6:.2g} MB "
         f"down by all sites, {advice.training_seconds:.2g} s here; found in {advice.seconds:.0f} s",
         *([] if advice.privacy is None else [advice.privacy.sentence]),
         *([f"Not tried for want of time: {advice.not_tried}"] if advice.skipped else []),
-        *advice.warnings,
     ]
     style = files("polyfed.report").joinpath("assets", "report.css").read_text(encoding="utf-8")
     text = PAGE.substitute(
         title=escape(title),
         style=style,
         answer=escape(f"{advice.sentence}."),
-        details=" ".join(f"<li>{escape(line)}.</li>" for line in details),
+        details=" ".join(f"<li>{escape(line[0].upper() + line[1:])}.</li>" for line in details),
         metric=escape(advice.metric.label),
         sites=_sites(advice),
         influence=_influence(advice),

@@ -123,6 +123,7 @@ def test_files_train_the_others_together_and_the_site_apart_alone(tmp_path: Path
     project_from_advice(tmp_path / "out", tmp_path / "study", "127.0.0.1", 8443, with_rows=True)
     odd = tmp_path / "study" / "odd"
     assert sorted(path.name for path in odd.iterdir()) == ["alone.toml", "rows"]  # no key: it is no part of it
+    assert "`odd/` is a site apart" in (tmp_path / "study" / "README.md").read_text()
     own = read_config(odd / "alone.toml")
     assert own.federation.clients == ("odd",)
     assert [method.algorithm for method in own.methods] == [method.algorithm for method in alone.methods]

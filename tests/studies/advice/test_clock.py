@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from polyfed.studies.advice.clock import Clock, OutOfTime
+from polyfed.studies.advice.influence import influence
 
 
 @pytest.fixture
@@ -43,10 +46,34 @@ def test_the_time_begins_before_the_table_is_read(now) -> None:
     assert clock.spent == 90
 
 
-def test_what_must_be_finished_is_timed_all_the_same(now) -> None:
-    clock = Clock(100.0, kept=0.0)
+def test_a_part_begins_where_its_first_step_would_be_done(now) -> None:
+    """After a part that took 50 seconds, one step of it 30, another is begun, and goes on while its steps are short."""
+    clock = Clock(100.0, kept=0.15)
+    for step in (30.0, 10.0, 10.0):
+        now[0] += step
+        clock.look(ends=False)
+    assert clock.begins()
+    now[0] += 12.0
+    clock.look()
+    assert now[0] == 62
+    assert not clock.begins()
+    now[0] += 20.0
+    with pytest.raises(OutOfTime):
+        clock.look()
+
+
+def test_what_must_be_finished_is_not_ended(now) -> None:
+    clock = Clock(100.0, kept=0.15)
     for _ in range(3):
         now[0] += 60
         clock.look(ends=False)
-    assert Clock(100.0, 0.0).allows(40.0)
-    assert not clock.allows(0.0)
+    assert not clock.begins()
+
+
+def test_leaving_sites_out_begins_only_where_there_is_time_for_a_step(now) -> None:
+    clock = Clock(100.0, kept=0.0)
+    now[0] = 30.0
+    clock.look()
+    now[0] = 41.0
+    nothing: Any = None  # what is not looked at
+    assert influence([nothing], nothing, nothing, 5, clock) is None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -47,8 +46,6 @@ MOST_INFLUENCE = 40
 """Sites up to which leaving each of them out is tried."""
 AFTERWARDS, WITH_PRIVACY = 0.15, 0.3
 """The share of the time that is kept for what follows the choice; with an epsilon."""
-FASTEST = 2.0
-"""Seconds that no part of the work is thought to stay below, before any was timed."""
 Progress = Callable[[str, float], None]
 """Called with what is being done, and which share of it is."""
 
@@ -150,17 +147,13 @@ def _trained(
     wanted = [(name, way) for name in problems for way in settings.ways]
     trials: list[Trial] = []
     skipped: list[str] = []
-    took: dict[str, list[float]] = {}
     for place, (name, way) in enumerate(wanted):
         kept = None if parts is None else parts.read(place)
         what = f"{way.label}, {name}"
         if kept is None:
-            known = took.get(name) or [1.5 * max(map(max, took.values()), default=FASTEST)]
-            expected = float(np.median(known))  # a part that outlasts the time is ended
-            if trials and not clock.allows(expected):
+            if trials and not clock.begins():
                 skipped.append(what)
                 continue
-            started = time.monotonic()
             tell = partial(say, what)
             try:
                 look = partial(clock.look, bool(trials))
@@ -170,7 +163,6 @@ def _trained(
                 continue
             if kept is None:
                 raise AdviceStopped(len(trials), len(wanted), None if parts is None else parts.folder)
-            took.setdefault(name, []).append(time.monotonic() - started)
             if parts is not None:
                 parts.write(place, kept)
         say(what, 1.0)
@@ -208,6 +200,8 @@ def _answer(
         say(f"privacy at epsilon {settings.epsilon:g}", 0.0)
         own = [trial for trial in trials if trial.contender == ALONE]
         try:
+            if not clock.begins():
+                raise OutOfTime
             cost = privacy_cost(
                 settings.epsilon, candidate, winner.model, own, choices, problems, federations, shown, proper,
                 settings.rounds, clock.look, say, apart,

@@ -149,6 +149,9 @@ def tried_without(
     for base in again:
         way = next(way for way in ways if way.name == base.contender)
         what = f"{way.label}, {base.model}, {gone}"
+        if not clock.begins():
+            skipped.append(what)
+            continue
         try:
             trial = trial_without(
                 apart, base, way, problems[base.model], proper, rounds, lambda share, w=what: say(w, share), clock.look

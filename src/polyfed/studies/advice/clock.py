@@ -19,23 +19,33 @@ class Clock:
         """`kept`: the share of the time that is not for trying. `begun`: by default now."""
         self.begun = time.monotonic() if begun is None else begun
         self._end, self._kept = self.begun + seconds, kept * seconds
-        self._looked, self._longest = time.monotonic(), 0.0
+        self._looked, self._longest, self._first = time.monotonic(), 0.0, 0.0
 
     def afterwards(self) -> None:
         """What follows may take the time that was kept for it."""
         self._kept = 0.0
 
     def look(self, ends: bool = True) -> None:
-        """Between two steps: end the work if it is time and it may be ended."""
+        """Between two steps: end the work if it is time and it may be ended.
+
+        What may not be ended comes first, and its steps take longer than those that follow.
+        """
         now = time.monotonic()
-        self._longest = max(self._longest, now - self._looked)
-        self._looked = now
-        if ends and not self.allows(0.0):
+        step, self._looked = now - self._looked, now
+        if not ends:
+            self._first = max(self._first, step)
+            return
+        self._longest = max(self._longest, step)
+        if not self.allows(0.0):
             raise OutOfTime
 
     def allows(self, seconds: float) -> bool:
         """Whether work of so many seconds would be done in time."""
         return time.monotonic() + seconds <= self._end - max(self._kept, self._longest)
+
+    def begins(self) -> bool:
+        """Whether the first step of another part would be done in time. What follows it may be ended."""
+        return self.allows(max(self._first, self._longest))
 
     @property
     def spent(self) -> float:

@@ -60,7 +60,7 @@ def influence(
     longest = 0.0
     for split, problem in enumerate(problems[:DRAWS]):
         begun = time.monotonic()
-        if not clock.allows(longest):
+        if not (clock.begins() and clock.allows(longest)):
             break
         try:
             effect = _effect(problem, split, candidate, proper, rounds, clock.look)

@@ -112,7 +112,6 @@ def run_trial(
 
     def finished(place: int, result: Any) -> None:
         nonlocal spent, up, down, done, like
-        look()
         split, number = places[place]
         simulation: Simulation = result.simulation
         done, spent = done + 1, spent + simulation.seconds
@@ -123,11 +122,11 @@ def run_trial(
         candidate = contender.candidates[number]
         if like is None:
             like = simulation
-        scores = _scores(simulation, "validation", candidate, like)
+        scores = _scores(simulation, "validation", candidate, like, look)
         loss = _mean_loss(proper, scores["personal"], problems[split].federation.validation.y)
         losses[split, number] = loss if np.isfinite(loss) else np.inf
         if loss <= np.min(losses[split]):
-            tested = _scores(simulation, "test", candidate, like)
+            tested = _scores(simulation, "test", candidate, like, look)
             kept[split] = {f"{name} validation": values for name, values in scores.items()}
             kept[split] |= {f"{name} test": values for name, values in tested.items()}
 
@@ -161,13 +160,20 @@ def run_trial(
     )
 
 
-def _scores(simulation: Simulation, part: str, candidate: Candidate, like: Simulation) -> dict[str, np.ndarray]:
-    """What the deployed and the global model say of all clients' rows, one client after another."""
+def _scores(
+    simulation: Simulation, part: str, candidate: Candidate, like: Simulation, look: Callable[[], None]
+) -> dict[str, np.ndarray]:
+    """What the deployed and the global model say of all clients' rows, one client after another.
+
+    Each kind of model may be a program to compile, so the clock is asked before.
+    """
+    look()
     found: dict[str, dict[int, np.ndarray]] = {}
     for place, client in client_scores(simulation, part, like=like):
         for name, values in client.scores.items():
             found.setdefault(name, {})[place] = values
     if candidate.finetune is not None:
+        look()
         for place, client in client_scores(simulation, part, candidate.finetune, like=like):
             found["personal"][place] = client.scores["finetuned"]
     return {name: np.concatenate([rows[place] for place in sorted(rows)]) for name, rows in found.items()}
