@@ -167,7 +167,9 @@ def admit(
 
     certificate = folder / "certificates" / f"{name}.pem"
     certificate.write_bytes(admit(folder, name, key))
-    out.print(f"send {escape(str(certificate))} to site '{escape(name)}'", soft_wrap=True, highlight=False)
+    text = f"send {certificate} to site '{name}'\n"
+    text += f"the other sites put {folder / 'keys' / f'{name}.pub'} into their roster/, once they have compared it"
+    out.print(escape(f"{text} with its owner"), soft_wrap=True, highlight=False)
 
 
 @deploy_app.command()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 from polyfed.core.errors import PolyfedError
 from polyfed.core.extras import extra_package
-from polyfed.core.files import safe_cell
+from polyfed.core.files import safe_cell, whole
 from polyfed.data.formats.tables import read_with_dialect
 from polyfed.data.tables.columns import Category
 from polyfed.data.tables.dialect import Dialect
@@ -38,13 +37,12 @@ class Scored:
 
     def write(self, path: Path) -> None:
         """A Parquet file where the name says so, else CSV; whole or not at all."""
-        part = path.with_name(f".{path.name}.part")
-        if path.suffix == ".parquet":
-            extra_package("pyarrow", "parquet", f"{path}: a Parquet file")
-            self.table.to_parquet(part, index=False)
-        else:
-            part.write_text(self.as_csv(), encoding=self.dialect.encoding)
-        os.replace(part, path)
+        with whole(path) as part:
+            if path.suffix == ".parquet":
+                extra_package("pyarrow", "parquet", f"{path}: a Parquet file")
+                self.table.to_parquet(part, index=False)
+            else:
+                part.write_text(self.as_csv(), encoding=self.dialect.encoding)
 
 
 def predict_file(run: Path, rows: Path, client: str | None, *, shared: bool = False) -> Scored:

@@ -263,7 +263,7 @@ def test_a_server_in_the_wrong_hands_gets_neither_rows_nor_files_of_a_site(tmp_p
             request = FactRequest(ALWAYS, "logistic", {"model": "linear", "loss": "logistic"})
             facts = server.ask("north", "query", {"request": request.to_json()}).config_records["about"]
             kind = DataKind.from_json(json.loads(str(facts["facts"]))["kind"])
-            method = algorithm_from({**FEDAVG, "batch": 8})
+            method = algorithm_from({**FEDAVG, "batch": 14})
             honest = Terms(
                 "study",
                 "north",

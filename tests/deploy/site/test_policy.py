@@ -65,6 +65,15 @@ def test_terms_beyond_a_limit_are_refused_by_its_name(three, policy, method, cha
         RunPolicy(**policy).check(terms_of(three, method, **changes), 16)
 
 
+@pytest.mark.parametrize("roster", ["site-0", [], {}, ["site-1", "site-2"], ["site-0", "site-0", "x"], ["site-0", "x"]])
+def test_a_sum_of_fewer_sites_than_the_terms_say_is_no_sum_of_these_terms(three, roster) -> None:
+    """A site asks for three at least: a roster of two, or of one site twice, cannot have them."""
+    plain = json.loads(terms_of(three).to_json())
+    assert Terms.from_json(json.dumps(plain)).roster == tuple(three.clients)
+    with pytest.raises(Refused, match=r"roster|cannot be read"):
+        Terms.from_json(json.dumps({**plain, "roster": roster}))
+
+
 def test_terms_within_all_limits_are_accepted(three) -> None:
     strict = RunPolicy(("fedavg",), 8, 4, 3, 10, 1.0, 1.0)
     strict.check(terms_of(three, clip=1.0, noise=1.0), 16)

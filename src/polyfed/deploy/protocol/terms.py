@@ -116,7 +116,7 @@ class Terms:
             method = method_from_json(terms["method"])
             method.check()
             kind = DataKind.from_json(read_kind(terms["kind"], ANY))
-            terms |= {"method": method, "kind": kind, "roster": tuple(terms["roster"])}
+            terms |= {"method": method, "kind": kind, "roster": _listed(terms["roster"])}
             terms["finetune"] = read_finetune(terms["finetune"])
             made = cls(**terms)
             made.check()
@@ -127,6 +127,10 @@ class Terms:
         for name in (made.run, made.site, *made.roster):
             if not is_name(name):
                 raise Refused(f"the terms have a name that is none: {name!r:.80}")
+        if made.site not in made.roster or len(set(made.roster)) < max(made.fewest, len(made.roster)):
+            raise Refused(
+                f"the terms have a roster without this site, with one twice, or of fewer than {made.fewest} sites"
+            )
         return made
 
     def check(self) -> None:
@@ -164,6 +168,12 @@ class Terms:
         digest = hashlib.blake2b(self.to_json().encode(), digest_size=16)
         digest.update(code_version(type(self.method)).encode())
         return digest.hexdigest()
+
+
+def _listed(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list):
+        raise TypeError("no list")
+    return tuple(value)
 
 
 class MethodJson(TypedDict):
