@@ -27,7 +27,8 @@ demo: $(READY) ## compare methods on embedded data; ends with a table and a repo
 
 # A file's tests run in one worker: there they find its fixtures, and the programs that the first of them traced.
 # Files go in their order: by default those with the fewest tests come last, and these are often the longest.
-PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+# A worker has one core: small products of NumPy take many times as long where threads of both wait for each other.
+PYTEST := OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 test: $(READY) ## run the tests that a contributor needs, in minutes: units, and one method of each shape
 	$(PYTEST) -m 'not full and not deploy'

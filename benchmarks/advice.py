@@ -13,16 +13,25 @@ from __future__ import annotations
 
 import argparse
 import csv
-from collections.abc import Callable
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 
 import polyfed as pf
+from polyfed.models import linear
+from polyfed.problem.metrics import metric_named
 from polyfed.studies.advice import SiteAdvice
+from polyfed.studies.advice import advice as procedure
+from polyfed.studies.advice.settings import AdviceSettings
+from polyfed.studies.advice.trials import Trial, run_trial
 
 RESULTS = Path(__file__).parent / "results" / "advice.csv"
 DIRECTION = np.array([2.0, -1.5, 1.0, 0.0, 0.5])
+TOGETHER = 5
+"""Draws whose runs are one sweep."""
 Rows = tuple[np.ndarray, np.ndarray]
 
 
@@ -89,37 +98,69 @@ def concerned(case: str, told: SiteAdvice) -> bool:
     return told.client != "large"
 
 
-def run(draws: range) -> None:
-    RESULTS.parent.mkdir(exist_ok=True)
+SETTINGS = AdviceSettings(60, splits=5, rounds=20, methods=("global", "fine-tuned"), models=("linear",))
+
+
+def run(draws: Sequence[int]) -> None:
+    """Some draws of every case, and their lines; the runs of all these draws are one sweep."""
     done = {(row["case"], int(row["draw"])) for row in read()}
-    for draw in draws:
-        seen: dict[Callable[..., object], pf.Advice] = {}
-        for case, (make, right, _) in CASES.items():
-            if (case, draw) in done:
-                continue
-            if make not in seen:
-                number = [maker for maker, _, _ in CASES.values()].index(make)
-                sites = make(np.random.default_rng([draw, number]))
-                federation = pf.Federation.from_arrays(sites, validation=0.25, test=0.25, classes=2)
-                seen[make] = pf.advise(
-                    federation,
-                    minutes=60,
-                    splits=5,
-                    rounds=20,
-                    methods=["global", "fine-tuned"],
-                    models=["linear"],
-                    seed=1000 * draw,
-                )
-            told = [site for site in seen[make].sites if concerned(case, site)]
-            row = {"case": case, "draw": draw, "method": seen[make].method, "sites": len(told)}
-            row["right"] = sum(right(site) for site in told)
-            row |= {word: sum(site.verdict == word for site in told) for word in ("gains", "cannot tell", "loses")}
-            fresh = not RESULTS.exists()
-            with RESULTS.open("a", newline="") as file:
-                writer = csv.DictWriter(file, list(row))
-                if fresh:
-                    writer.writeheader()
-                writer.writerow(row)
+    makers = list(dict.fromkeys(make for make, _, _ in CASES.values()))
+    for make in makers:
+        number = [maker for maker, _, _ in CASES.values()].index(make)
+        cases = [case for case, (maker, _, _) in CASES.items() if maker == make]
+        left = [draw for draw in draws if any((case, draw) not in done for case in cases)]
+        sites = {draw: make(np.random.default_rng([draw, number])) for draw in left}
+        for draw, advice in zip(left, advised([sites[draw] for draw in left], left), strict=True):
+            for case in cases:
+                if (case, draw) not in done:
+                    write(case, draw, advice)
+
+
+def advised(drawn: Sequence[dict[str, Rows]], seeds: Sequence[int]) -> Iterator[pf.Advice]:
+    """What `polyfed advise` says of each draw, where it takes what it trains from a sweep over all of them."""
+    if not drawn:
+        return
+    federations = [pf.Federation.from_arrays(sites, validation=0.25, test=0.25, classes=2) for sites in drawn]
+    each = [dataclasses.replace(SETTINGS, seed=1000 * seed) for seed in seeds]
+    problems = [
+        pf.Problem(federation.redrawn(settings.seed + split), linear(), "softmax", l2=settings.l2)
+        for federation, settings in zip(federations, each, strict=True)
+        for split in range(settings.splits)
+    ]
+    proper = metric_named("log_loss", problems[0])
+    trained: dict[str, Trial] = {}
+    for way in SETTINGS.ways:
+        trial = run_trial(way, "linear", problems, proper, SETTINGS.rounds, lambda _: None)
+        assert trial is not None
+        trained[way.name] = trial
+    for place, (federation, settings) in enumerate(zip(federations, each, strict=True)):
+        own = slice(place * settings.splits, (place + 1) * settings.splits)
+        with (
+            mock.patch.object(procedure, "run_trial", lambda way, *_, own=own: part(trained[way.name], own)),
+            mock.patch.object(procedure, "MOST_INFLUENCE", 0),  # leaving sites out chooses nothing
+        ):
+            yield procedure.advise_with(settings, federation)
+
+
+def part(trial: Trial, own: slice) -> Trial:
+    """The splits of one draw."""
+    scores = {name: values[own] for name, values in trial.scores.items()}
+    return dataclasses.replace(trial, chosen=trial.chosen[own], loss=trial.loss[own], scores=scores)
+
+
+def write(case: str, draw: int, advice: pf.Advice) -> None:
+    """A line of the results."""
+    told = [site for site in advice.sites if concerned(case, site)]
+    row: dict[str, object] = {"case": case, "draw": draw, "method": advice.method, "sites": len(told)}
+    row["right"] = sum(CASES[case][1](site) for site in told)
+    row |= {word: sum(site.verdict == word for site in told) for word in ("gains", "cannot tell", "loses")}
+    RESULTS.parent.mkdir(exist_ok=True)
+    fresh = not RESULTS.exists()
+    with RESULTS.open("a", newline="") as file:
+        writer = csv.DictWriter(file, list(row))
+        if fresh:
+            writer.writeheader()
+        writer.writerow(row)
 
 
 def read() -> list[dict[str, str]]:
@@ -152,5 +193,6 @@ if __name__ == "__main__":
     parser.add_argument("--table", action="store_true")
     given = parser.parse_args()
     if not given.table:
-        run(range(given.first, given.first + given.draws))
+        for first in range(given.first, given.first + given.draws, TOGETHER):
+            run(range(first, min(first + TOGETHER, given.first + given.draws)))
     print(table())

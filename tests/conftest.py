@@ -15,16 +15,15 @@ import numpy as np
 import pytest
 
 import polyfed as pf
+from tests.compilation import QUICK
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a shell's background; commands of tests would inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)
 jax.config.update("jax_num_cpu_devices", 2)
 gc.set_threshold(100_000, 50, 100)  # tracing makes objects by the million: looking for cycles took a tenth of the time
 with pytest.MonkeyPatch.context() as patch:
-    # Most of the time goes into compilation, and these shorten it. XLA reads its flags once; commands that tests start
-    # have the usual ones.
-    quick = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
-    patch.setenv("XLA_FLAGS", f"{os.environ.get('XLA_FLAGS', '')} {quick}")
+    # XLA reads its flags once; the environment of what tests start stays as it is.
+    patch.setenv("XLA_FLAGS", f"{os.environ.get('XLA_FLAGS', '')} {QUICK}")
     jax.devices()
 
 SMALL: dict[str, Any] = {
@@ -40,8 +39,8 @@ SMALL: dict[str, Any] = {
 """Hyper-parameters of little local work; a method takes those that it has."""
 SMALLER: dict[str, dict[str, Any]] = {"scaffnew": {"lr": 0.08}, "scafflix": {"lr": 0.08}}
 """Their theorem allows no more: some clients' passes end with a batch of one row."""
-MANY_MAPS = 25_000
-"""Of the 65,530 memory maps that a process may have; a compiled program takes a hundred or more."""
+MANY_MAPS = 12_000
+"""Of the 65,530 memory maps that a process may have. A compiled program takes about twenty, and memory besides."""
 KINDS = ("apfl", "diana", "fedavg", "fedbc", "scafflix", "scaffold")
 """One method of each shape: with a state of its own share, compressed, without a state, refining, absorbing, and with a
 state at the server but nothing to prepare. `make test` runs the tests over all methods for these alone."""

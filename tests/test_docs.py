@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.compilation import QUICK
+
 ROOT = Path(__file__).parent.parent
 spec = importlib.util.spec_from_file_location("docs_build", ROOT / "docs" / "build.py")
 assert spec is not None
@@ -27,5 +29,5 @@ def test_tables_links_and_configs_are_up_to_date() -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("page", WITH_EXAMPLES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_the_examples_of_a_page_run(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XLA_FLAGS", "--xla_backend_optimization_level=0")  # most of the time goes into compilation
+    monkeypatch.setenv("XLA_FLAGS", QUICK)
     assert list(build.failing_examples(page)) == []

@@ -135,6 +135,23 @@ def test_a_number_of_rows_that_makes_no_sense_is_refused_by_name(name: str, fiel
         REGISTRY[name](**{field: value}).check()
 
 
+@pytest.mark.parametrize(
+    ("method", "values"),
+    [
+        (pf.algorithms.Scafflix, {"lr": ["a", 0.5, 0.5]}),
+        (pf.algorithms.Scaffnew, {"lr": [True, 0.5, 0.5]}),
+        (pf.algorithms.Scaffnew, {"p": [0.5, 0.5, 0.5]}),
+        (pf.algorithms.DIANA, {"beta": "full"}),
+        (pf.algorithms.DIANA, {"beta": [0.5, 2.0, 0.5]}),
+        (pf.algorithms.DIANA, {"alpha": True}),
+    ],
+)
+def test_what_is_no_number_for_a_client_is_refused_by_name(method: type, values: dict) -> None:
+    (field,) = values
+    with pytest.raises(pf.PolyfedError, match=rf"{method.name}: {field} must be "):
+        method(**values).check()
+
+
 def test_a_type_that_cannot_be_resolved_is_refused_at_registration() -> None:
     with pytest.raises(pf.PolyfedError, match=r"algorithm 'probe': the type of extra cannot be .*'Nowhere' is not def"):
         method_with("Nowhere | None")

@@ -20,6 +20,7 @@ from polyfed.bench.methods import bench_methods
 from polyfed.bench.neural import FEDJAX_AVERAGING, MIXING, ON_CPU, ON_GPU, Seconds, bench_neural
 from polyfed.bench.neural import Speed as NeuralSpeed
 from polyfed.bench.work import Peer, Work, loss_difference
+from tests.cli.command import polyfed
 
 
 def test_the_figures_follow_from_the_times() -> None:
@@ -51,10 +52,8 @@ def test_methods_are_set_beside_fedavg_in_the_same_run() -> None:
         bench_methods(["scaffnew"], repeat=1, rows=20)
 
 
-def test_a_python_without_pytorch_is_refused() -> None:
-    command = [sys.executable, "-m", "polyfed", "bench", "engine", "--torch", "no-such-python"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 2
+def test_a_python_without_pytorch_is_refused(tmp_path: Path) -> None:
+    done = polyfed("bench", "engine", "--torch", "no-such-python", cwd=tmp_path, check=2)
     assert "no-such-python" in done.stderr
     assert "Traceback" not in done.stderr
 

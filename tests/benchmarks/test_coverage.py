@@ -83,7 +83,8 @@ def assert_held_and_as_recorded(records: list[dict[str, Any]]) -> None:
             assert record["width"][method] == pytest.approx(known["width"][method], rel=1e-3), (method, record)
 
 
-@pytest.mark.parametrize("number", [0, pytest.param(2, marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("number", [0, 2])
 def test_intervals_hold_the_true_gain_in_400_federations(study, number: int) -> None:
     law = study.coverage.LAWS[number]
     assert law.name == {0: "near the others", 2: "7.5% positive"}[number]

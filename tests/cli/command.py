@@ -15,6 +15,7 @@ import pytest
 
 from polyfed.cli import options
 from polyfed.cli.main import main
+from tests.compilation import QUICK
 
 CONFIG = """
 [data]
@@ -60,8 +61,6 @@ finetune = true
 """
 )
 TERMINAL = {"COLUMNS": "100", "NO_COLOR": "1"}
-QUICK = "--xla_backend_optimization_level=0"
-"""Programs of a second's work are compiled quickly rather than well."""
 
 
 def polyfed(*arguments: str, cwd: Path, check: int | None = 0, **variables: str) -> subprocess.CompletedProcess[str]:

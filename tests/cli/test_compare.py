@@ -8,6 +8,8 @@ import shutil
 import tomllib
 from pathlib import Path
 
+import pytest
+
 from tests.cli.command import COMPARE, metrics, models, polyfed
 
 
@@ -37,6 +39,7 @@ def test_compare_writes_a_table_in_three_formats(tmp_path: Path) -> None:
     assert "FedAvg &amp; &lt;tuning&gt;" in (tmp_path / "page.html").read_text()
 
 
+@pytest.mark.full
 def test_compare_killed_between_two_checkpoints_resumes_both_seeds_to_the_same_bits(tmp_path: Path) -> None:
     two = COMPARE.partition('[[compare]]\nname = "fedavg"\nlabel')[0]
     (tmp_path / "three.toml").write_text(two.replace("finetune_steps = 10", "finetune_steps = 0"))

@@ -182,6 +182,17 @@ def test_info_of_a_table_needs_its_columns_by_name(tmp_path: Path) -> None:
         "say which column is the target, with --target"
         in polyfed("data", "info", "t.csv", "--client", "a", cwd=tmp_path, check=2).stderr
     )
+    table = ("data", "info", "t.csv", "--target", "b", "--client")
+    assert polyfed(*table, "x", cwd=tmp_path, check=2).stderr.count("t.csv") == 1
+    (tmp_path / "t.csv").rename(tmp_path / "t.xlsx")
+    workbook = ("data", "info", "t.xlsx", "--target", "b", "--client", "a")
+    assert "save its sheet as CSV" in polyfed(*workbook, cwd=tmp_path, check=2).stderr.replace("\n", " ")
+    (tmp_path / "t.xlsx").rename(tmp_path / "t.zip")
+    archive = ("data", "info", "t.zip", "--target", "b", "--client", "a")
+    assert "unpack it" in polyfed(*archive, cwd=tmp_path, check=2).stderr.replace("\n", " ")
+    (tmp_path / "t.tsv").write_text("site\tx\ty\n" + "a\t1\t0\nb\t2\t1\n" * 20)
+    tabs = ("data", "info", "t.tsv", "--client", "site", "--target", "y")
+    assert "2 clients, 40 rows" in polyfed(*tabs, cwd=tmp_path).stdout
     (tmp_path / "c.toml").write_text(DATA)
     assert (
         "--client names a column of a table"

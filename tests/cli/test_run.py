@@ -143,6 +143,9 @@ def test_a_checkpoint_of_another_config_is_refused(config: Path, earlier: Path, 
     assert [row["round"] for row in metrics(tmp_path / "runs/small")] == [0, 4, 8, 12, 16, 20]
 
 
+QUICK = '[algorithm]\nname = "fedavg"\n[run]\nrounds = 5\neval_every = 5\nalone = false\nfinetune_steps = 0\n'
+
+
 def test_own_data_in_a_table(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     lines = ["hospital,age,dose,y"]
@@ -152,7 +155,7 @@ def test_own_data_in_a_table(tmp_path: Path) -> None:
             lines.append(f"{hospital},{age:.4f},{dose:.4f},{'yes' if age + dose > 0 else 'no'}")
     (tmp_path / "patients.csv").write_text("\n".join(lines))
     data = '[data]\nsource = "csv"\npath = "patients.csv"\nclient = "hospital"\ntarget = "y"\n'
-    (tmp_path / "own.toml").write_text(data + '[algorithm]\nname = "fedavg"\n[run]\nrounds = 5\n')
+    (tmp_path / "own.toml").write_text(data + QUICK)
     info = polyfed("data", "info", "own.toml", cwd=tmp_path)
     assert "north" in info.stdout
     polyfed("run", "own.toml", "-q", cwd=tmp_path)

@@ -29,6 +29,7 @@ lr = [0.01, 0.1, 1.0]
 lr = {low = 0.001, high = 0.1, log = true}
 """
 )
+VISITS = 'source = "csv"\npath = "visits.csv"\nclient = "site"\ntarget = "y"\nvalidation = 0.0'
 
 
 @pytest.fixture
@@ -102,6 +103,12 @@ def test_mistakes_are_one_sentence(config: Path, tmp_path: Path) -> None:
         refused = polyfed("tune", *arguments, cwd=tmp_path, check=2)
         assert message in " ".join(refused.stderr.split())
         assert not (tmp_path / "runs").exists()
+    rows = "\n".join(f"{site},{x},{1 + (x > 4)}" for site in ("east", "west") for x in range(9))
+    (tmp_path / "visits.csv").write_text(f"site,x,y\n{rows}\n")
+    table = config.read_text().replace('source = "synthetic"\nclients = 6\nsizes = 40\nseed = 3', VISITS)
+    (tmp_path / "visits.toml").write_text(table)
+    told = polyfed("tune", "visits.toml", cwd=tmp_path, check=2).stderr
+    assert "data: labels 1 -> 0, 2 -> 1 (the positive class)" in told  # said before it is refused, too
     lost = ["--set", "tune.space.fedavg.lr=[1e30, 1e31, 1e32]", "--set", "tune.rounds=3"]
     failed = polyfed("tune", "three.toml", *lost, cwd=tmp_path, check=2)
     assert "all 3 candidates of 'fedavg' diverged, so that there is no winner" in " ".join(failed.stderr.split())

@@ -7,7 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from polyfed.core import startup
+from polyfed.core.errors import PolyfedError
 from polyfed.core.startup import trim_compiled
 
 
@@ -71,3 +74,10 @@ def test_too_low_a_limit_on_memory_is_a_sentence(tmp_path: Path) -> None:
     assert sentence.startswith("error: ")
     assert sentence.endswith("may take 2.7 GiB of memory (ulimit -v), and needs at least 3.0 to start")
     assert [path.name for path in tmp_path.iterdir()] == ["c.toml"]
+
+
+@pytest.mark.parametrize("limit", ["abc", "nan", "inf", ""])
+def test_a_limit_of_the_cache_that_is_none_is_named(monkeypatch, limit) -> None:
+    monkeypatch.setenv("POLYFED_CACHE_LIMIT", limit)
+    with pytest.raises(PolyfedError, match="POLYFED_CACHE_LIMIT must be a number of GiB, found"):
+        trim_compiled()

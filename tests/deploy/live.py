@@ -24,11 +24,10 @@ from polyfed.deploy.site.table import SiteTable
 from polyfed.engine.privacy.mechanism import privacy_settings
 from polyfed.engine.simulation import Simulation
 from polyfed.studies.config import algorithm_from
+from tests.compilation import QUICK
 from tests.deploy.expected import assert_equal, in_cohorts
 
 SITES = ["north", "south", "west"]
-QUICK = "--xla_backend_optimization_level=0"
-"""Programs of a second's work are compiled quickly rather than well."""
 PATIENCE = 200.0
 """Seconds after which a run is given up: it bounds a failing test, and decides nothing."""
 

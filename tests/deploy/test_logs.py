@@ -53,3 +53,20 @@ def test_a_site_has_a_log_of_its_own(tmp_path) -> None:
     handler.emit(logging.LogRecord("x", logging.INFO, "", 0, "connected to %s", ("here",), None))
     handler.close()
     assert (tmp_path / "logs" / "site.log").read_text().endswith(" INFO connected to here\n")
+
+
+def test_what_a_sender_wrote_forges_no_line_and_speaks_to_no_terminal_in_a_traceback_either(tmp_path) -> None:
+    forged = "2026-01-01 00:00:00,000 INFO round 9 of 9"
+    words = f"x\n{forged}\x1b[2J\r{forged}\x9b1m\u2028{forged}"
+    handler = site_log(tmp_path)
+    try:
+        raise ValueError(words)
+    except ValueError:
+        record = logging.LogRecord("x", logging.ERROR, "", 0, "said: %s", (words,), sys.exc_info())
+    logging.Formatter().format(record)  # another handler was first: its text of the traceback is kept in the record
+    handler.emit(record)
+    handler.close()
+    text = (tmp_path / "logs" / "site.log").read_text()
+    assert text.count(forged) == 6
+    assert [line for line in text.splitlines() if not line.startswith("    ")] == [text.splitlines()[0]]
+    assert all(letter.isprintable() or letter == "\n" for letter in text)

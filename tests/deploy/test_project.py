@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import shutil
 
+import pytest
+
+import polyfed as pf
 from polyfed.deploy.flower.server_link import SuperLinkServer
-from polyfed.deploy.project import add_site, make_project
+from polyfed.deploy.project import add_site, admit, make_project
 
 
 def test_a_site_that_is_added_knows_the_others_keys_and_those_that_are_here_know_its_key(tmp_path) -> None:
@@ -21,6 +24,29 @@ def test_a_site_that_is_added_knows_the_others_keys_and_those_that_are_here_know
         pinned = {path.stem: path.read_text() for path in (project / site / "roster").iterdir()}
         assert pinned == {other: key for other, key in keys.items() if other != site}
     assert not (project / "west").exists()
+
+
+@pytest.mark.parametrize("name", ["ca", "Server", "README.md", "../x", "north", "NORTH", "a/b", "a\n", ""])
+def test_no_site_takes_the_name_of_a_file_of_the_server_or_of_another_site(tmp_path, name) -> None:
+    """A site called 'ca' would be given the authority's certificate as its own, and the authority the site's."""
+    project = tmp_path / "project"
+    make_project(project, ["north", "south"], "127.0.0.1")
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    with pytest.raises(pf.PolyfedError):
+        make_project(tmp_path / "other", ["north", name], "127.0.0.1")
+    with pytest.raises(pf.PolyfedError):
+        add_site(project, name)
+    if name.casefold() != "north":
+        with pytest.raises(pf.PolyfedError):
+            admit(project / "server", name, project / "server" / "keys" / "north.pub")
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize("host", ["ünï.org", 'a"b', "a b", "x\ny", "", "h" * 65])
+def test_a_host_that_is_no_address_is_refused_before_anything_is_written(tmp_path, host) -> None:
+    with pytest.raises(pf.PolyfedError, match="the server's host must be a name as in an address"):
+        make_project(tmp_path / "project", ["north", "south"], host)
+    assert not (tmp_path / "project").exists()
 
 
 def test_sites_that_missed_the_end_of_a_run_are_named(tmp_path) -> None:

@@ -68,6 +68,9 @@ def test_a_mistake_in_a_sites_config_is_named(project, tmp_path, old, new, said)
     ("section", "change", "said"),
     [
         ("federation", {"sites": ["a", "a"]}, "different names"),
+        ("federation", {"sites": ["a", "A"]}, "different names, not in capitals alone, found a, A"),
+        ("federation", {"sites": ["a", "../b"]}, "federation.sites: each of them must be a name"),
+        ("federation", {"sites": ["a", "CA"]}, "cannot be called 'CA': that is the name of a file"),
         ("federation", {"deadline": 0}, "federation.deadline must be a number above 0, found 0"),
         ("federation", {"minimal": 2}, "unknown key 'minimal'"),
         ("problem", {"loss": None}, "problem.loss is missing"),

@@ -18,7 +18,7 @@ import pytest
 
 import polyfed as pf
 from polyfed.algorithms import REGISTRY, Algorithm
-from tests.conftest import each_method, few, small_method, unequal_clients
+from tests.conftest import KINDS, few, small_method, unequal_clients
 
 RECORD = Path(__file__).with_name("digests.json")
 PLACES = {
@@ -27,6 +27,7 @@ PLACES = {
     "streamed, one device": {"devices": 1, "store": "host"},
     "streamed, two devices": {"devices": 2, "store": "host"},
 }
+TWO = ("two devices", "streamed, one device")
 COUNTERS = ("round", "iterations", "bits_up", "bits_down")
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "apfl, every step": ("apfl", {"adaptive": "step"}),
@@ -102,8 +103,13 @@ def shared() -> pf.Problem:
     return problem()
 
 
-@pytest.mark.parametrize("place", few(PLACES, "two devices", "streamed, one device"))
-@pytest.mark.parametrize("label", each_method(methods()))
+def cases() -> list[Any]:
+    """Every registered method everywhere; its variants on one and two devices, resident and streamed."""
+    every = [(label, place) for label in methods() for place in PLACES if label in REGISTRY or place in TWO]
+    return few(every, *((label, place) for label in KINDS for place in TWO))
+
+
+@pytest.mark.parametrize(("label", "place"), cases())
 def test_a_method_ends_where_it_was_recorded_to_end(
     shared: pf.Problem, recorded: dict[str, Any], label: str, place: str
 ) -> None:

@@ -37,6 +37,17 @@ def test_each_with_probability_q() -> None:
     assert np.var(sizes) == pytest.approx(40 * 0.3 * 0.7, rel=0.12)
 
 
+@pytest.mark.parametrize(("clients", "q"), [(40, 0.3), (7, 0.5), (300, 0.9), (5000, 0.01)])
+def test_a_cohort_is_the_same_in_both_precisions(clients: int, q: float) -> None:
+    plan = sampling(pf.Bernoulli(q), clients)
+    drawn = []
+    for wide in (False, True):
+        with jax.enable_x64(wide):
+            sizes = jax.jit(jax.vmap(lambda n: plan.cohort(jnp.uint32(2), n, jnp.arange(1))[2]))
+            drawn.append(np.asarray(sizes(jnp.arange(300, dtype=jnp.int32))))
+    np.testing.assert_array_equal(*drawn)
+
+
 def test_a_cohort_depends_on_seed_and_round_alone() -> None:
     assert cohorts(sampling(4, 30), 5, 10)[7:] == cohorts(sampling(4, 30), 5, 10)[7:]
     assert cohorts(sampling(4, 30), 5, 10) != cohorts(sampling(4, 30), 6, 10)

@@ -96,7 +96,7 @@ def test_two_logits_are_scored_by_the_second(two) -> None:
     assert block.scores["personal"] is block.scores["global"]  # clients deploy the global model
 
 
-@pytest.mark.parametrize("elsewhere", few(["one device", "disk", "on demand"], "disk", "on demand"))
+@pytest.mark.parametrize("elsewhere", few(["one device", "disk", "on demand"], "disk"))
 def test_scores_are_the_same_wherever_states_and_rows_are(three, elsewhere: str) -> None:
     problem, options = three, {"one device": {"devices": 1, "chunk": 2}, "disk": {"store": "disk"}}.get(elsewhere, {})
     if elsewhere == "on demand":

@@ -63,13 +63,18 @@ def test_evaluation_covers_every_client_and_split(problem) -> None:
 
 def test_fine_tuning_starts_from_the_global_model_and_uses_training_rows_only(problem) -> None:
     result = pf.simulate(problem, pf.algorithms.FedAvg(), rounds=5, dtype="float64")
-    tuned = result.evaluate("test", finetune=pf.FineTune(steps=4, lr=0.2, batch="full"))
+    tune = pf.FineTune(steps=4, lr=0.2, batch="full")
+    tuned = result.evaluate("test", finetune=tune)
     for index, client in enumerate(clients_of(problem)):
         params = matrix(result.global_params)
         for _ in range(4):
             params = params - 0.2 * client.grad(params)
         x, y = problem.federation.test.of(index)
         assert tuned["finetuned_accuracy"][index] == np.mean(np.argmax(x @ params[:-1] + params[-1], axis=1) == y)
+        logits = x @ params[:-1] + params[-1]
+        chances = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+        told = result.predict(problem.federation.clients[index], x, finetune=tune)
+        np.testing.assert_allclose(told.iloc[:, -1], chances[:, -1], atol=1e-12)
 
 
 def test_metrics_of_the_deployed_model_are_those_of_personal(problem) -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from polyfed.papers.catalogue import EXPERIMENTS
-from polyfed.papers.shared.rows import read_rows
+from polyfed.papers.shared.folder import EARLIER
+from polyfed.papers.shared.rows import NoRows, read_rows
 
 PAGES = Path(__file__).resolve().parents[2] / "docs" / "reproductions"
 STORED = sorted(name for name in EXPERIMENTS if (PAGES / name / "data.csv").exists())
@@ -16,7 +17,15 @@ STORED = sorted(name for name in EXPERIMENTS if (PAGES / name / "data.csv").exis
 
 @pytest.mark.parametrize("name", STORED)
 def test_stored_rows_give_the_claims_of_the_page(name: str) -> None:
-    judged = [claim.record for claim in EXPERIMENTS[name].judge(read_rows(PAGES / name / "data.csv"))]
+    """A page of an earlier setting may lack rows of what its experiment has since; such claims are not judged."""
+    rows = read_rows(PAGES / name / "data.csv")
+    earlier = f"\n## {EARLIER}\n" in (PAGES / name / "README.md").read_text()
+    try:
+        judged = [claim.record for claim in EXPERIMENTS[name].judge(rows)]
+    except NoRows:
+        if not earlier:
+            raise
+        return
     stored = json.loads((PAGES / name / "claims.json").read_text())["claims"]
     assert [claim["text"] for claim in judged] == [claim["text"] for claim in stored]
     assert [claim["verdict"] for claim in judged] == [claim["verdict"] for claim in stored]

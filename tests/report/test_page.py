@@ -130,6 +130,10 @@ def test_a_method_below_the_constant_predictor_and_clients_without_the_metric_ar
     told = cautions_of(make_run("Bad", lift=-0.4), make_run("Good", undefined={"accuracy": ["Site 1", "<b>"]}))
     assert "<strong>Bad is worse than the constant predictor</strong>" in told
     assert "Good is worse" not in told
+    both = cautions_of(*(make_run(label, lift=-0.4) for label in ("Bad", "Worse", "Worst")))
+    assert "<strong>Bad, Worse and Worst are worse than the constant predictor</strong>" in both
+    assert both.count("the constant predictor</strong>") == 1
+    assert both.count("has a mean") == 3
     assert "2 of 6 clients have no test accuracy</strong> and count in no mean: Site 1, &lt;b&gt;." in told
 
 

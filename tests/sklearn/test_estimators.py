@@ -97,7 +97,7 @@ def test_mistakes_are_told_in_a_sentence():
 
 def _checks() -> list[Any]:
     made = []
-    for estimator in (FederatedClassifier(rounds=30), FederatedRegressor(rounds=30)):
+    for estimator in (FederatedClassifier(rounds=30), FederatedRegressor("fedavg", rounds=30)):
         generated: Any = estimator_checks_generator(estimator)
         for _, check in generated:
             name = check.func.__name__

@@ -18,6 +18,7 @@ from polyfed.report.gains import ClientGain, for_certain
 from polyfed.report.methods import group
 from polyfed.studies import experiment
 from polyfed.studies.config import make_config
+from polyfed.studies.evaluation import gain_columns
 from polyfed.studies.gains import GainsInTheMaking, evidence
 from polyfed.studies.run_directory import RunRecord, find_runs, read_run
 from polyfed.studies.same_rows import rarest_class
@@ -257,3 +258,18 @@ def test_a_client_that_gains_by_itself_may_be_chance_among_twenty() -> None:
     others = [ClientGain(Interval(0.01, -0.05, 0.07, freedom=12), 0.7, "cannot tell", 0.06)] * 19
     assert [client.verdict for client in for_certain([gaining])] == ["gains"]
     assert {client.verdict for client in for_certain([gaining, *others])} == {"cannot tell"}
+
+
+def test_no_interval_is_shown_beyond_what_the_metric_allows() -> None:
+    """Four rows say next to nothing of a share; the p-value and what they could have shown stay those of the rows."""
+    making = GainsInTheMaking(METRICS["accuracy"], 1, "rows", np.array([9]))
+    making.add(0, [(np.array([0.9, 0.9, 0.1, 0.1]), np.array([0.1, 0.9, 0.9, 0.1]), np.array([1, 1, 1, 0]))])
+    found = making.finished()
+    (own,) = found.clients
+    assert own.low < -1 < 1 < own.high
+    columns = gain_columns(found, 1, "")
+    assert (columns["gain_low"], columns["gain_high"]) == ([-1.0], [1.0])
+    assert (columns["gain_p"], columns["detectable"]) == ([own.p_value], [(own.high - own.low) / 2])
+    assert found.as_dict()["mean"] == {"estimate": own.estimate, "low": -1.0, "high": 1.0}
+    assert METRICS["auc"].largest == METRICS["recall_at_5"].largest == 1
+    assert METRICS["rmse"].largest == METRICS["log_loss"].largest == np.inf

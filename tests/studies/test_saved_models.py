@@ -311,3 +311,11 @@ def test_an_exported_file_says_what_predict_says(place: Path, tmp_path: Path) ->
     assert "there is no client 'nort'; did you mean 'north'?" in wrong.stderr
     both = command.polyfed("export", str(place / "apfl"), "x.onnx", "--client", "a", "--global", cwd=tmp_path, check=2)
     assert "--global and --client" in both.stderr
+
+
+def test_a_folder_without_models_is_refused_with_what_it_is(tmp_path: Path) -> None:
+    with pytest.raises(PolyfedError, match="no such folder, expected that of a finished run"):
+        load(tmp_path / "nowhere")
+    (tmp_path / "advice.json").write_text("{}")
+    with pytest.raises(PolyfedError, match=r"an advice keeps no models; `polyfed compare .*config\.toml` trains them"):
+        load(tmp_path)

@@ -67,8 +67,8 @@ class DIANA(CompressedMethod):
         compress.make(self.compressor)
         if self.lr is not None:
             checks.number(self, "lr", above=True)
-        if isinstance(self.beta, int | float):
-            checks.number(self, "beta", 0.0, 1.0, above=True)
+        if self.beta is not None:
+            checks.of_clients(self, "beta", 1.0)
 
     def resolve(self, problem: Problem) -> DIANA:
         alpha, compressor, size = self.weights(problem), self.made_compressor, model_size(problem)

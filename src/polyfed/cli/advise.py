@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -49,6 +50,7 @@ def advise(
     as_json: AsJson = False,
 ) -> None:
     """Should these sites train together? Which method, what does each gain, and which model should it deploy?"""
+    begun = time.monotonic()
     if not table.exists():
         raise PolyfedError(f"{table}: there is no such file or folder")
     place = folder or Path("runs") / f"{table.stem}-advice"
@@ -65,7 +67,7 @@ def advise(
     given = {"minutes": minutes, "epsilon": epsilon, "metric": metric, "seed": seed}
     settings = dataclasses.replace(settings, **{name: value for name, value in given.items() if value is not None})
     settings.check()
-    shares = {"validation": VALIDATION, "test": TEST, "seed": settings.seed}
+    shares = {"validation": VALIDATION, "test": TEST, "seed": settings.seed, "prepare": True}
     section = {name: value for name, value in shares.items() if name in source_options(section["source"])} | section
     options = {name: value for name, value in section.items() if name != "source"}
     federation = load(str(section["source"]), **options)
@@ -75,7 +77,7 @@ def advise(
         for note in federation.notes:
             err.print(f"[dim]data[/]: {escape(note)}", soft_wrap=True, highlight=False)
     with advice_bar(err, quiet or as_json) as progress:
-        advice = advise_with(settings, federation, folder=place, resume=resume, progress=progress)
+        advice = advise_with(settings, federation, folder=place, resume=resume, progress=progress, begun=begun)
     write_advice(advice, place, section)
     write_advice_page(advice, place / "report.html", title=table.stem)
     if as_json:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -31,9 +33,21 @@ POLL = 0.3
 
 
 @deploy_app.callback()
-def _installed(ctx: typer.Context) -> None:
-    if find_spec("flwr") is None and not ctx.meta[ASKS_FOR_HELP]:
+def _begin(ctx: typer.Context) -> None:
+    """Refuse where Flower is missing. What these commands and their processes write, its owner alone can read.
+
+    What others sent speaks to no terminal.
+    """
+    if ctx.meta[ASKS_FOR_HELP]:
+        return
+    if find_spec("flwr") is None:
         raise PolyfedError("Flower is not installed: pip install 'polyfed[deploy]'")
+    from polyfed.deploy.logs import OneLine
+
+    ctx.call_on_close(partial(os.umask, os.umask(0o077)))
+    for handler in logging.getLogger().handlers:
+        ctx.call_on_close(partial(handler.setFormatter, handler.formatter))
+        handler.setFormatter(OneLine("%(message)s"))
 
 
 @deploy_app.command()

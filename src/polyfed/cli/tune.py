@@ -43,6 +43,8 @@ def tune(
     if (place / JOURNAL).exists() and not (resume or overwrite):
         raise PolyfedError(f"{place}: there is a search already; use --resume, --overwrite or another --out")
     if not (quiet or as_json) and settings.tune is not None:
+        for note in settings.problem.notes:
+            err.print(f"data: {escape(note)}", soft_wrap=True, highlight=False)
         say_cautions(cautions(settings.federation, settings.tune.settings.budget))
     with locked(place), candidate_bars(err, quiet or as_json) as progress:
         tuning = search(settings, folder=place, resume=resume, progress=progress)

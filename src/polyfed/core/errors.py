@@ -90,6 +90,9 @@ ELSEWHERE = {
     "validation": ("validation_split", "val", "val_size"),
     "test": ("test_size", "test_split"),
     "p": ("prob", "probability"),
+    "auc": ("roc_auc", "auroc", "roc_auc_score"),
+    "squared_error": ("mse", "mean_squared_error"),
+    "log_loss": ("cross_entropy", "logloss", "nll"),
     "run": ("train", "fit", "simulate"),
     "simulate": ("run", "train", "fit"),
     "Local": ("localonly", "standalone", "separate"),
@@ -102,19 +105,18 @@ ELSEWHERE = {
 def suggestion(word: str, known: Iterable[str]) -> str:
     """A hint to append to an error about the unknown name `word`: the closest known name, or else all of them.
 
-    A name from elsewhere comes before one that is spelt alike.
+    A name from elsewhere comes before one that is spelt alike, in small letters or large ones.
     """
     known = sorted(known)
     foreign = {ours for ours, theirs in ELSEWHERE.items() if word.lower() in theirs}
     for ours in ELSEWHERE:
         if ours in foreign and ours in known:
             return f"; did you mean '{ours}'?"
+    spelt = {name.lower(): name for name in known}
     # A word whose name of ours is not known here hardly means one that is spelt a little like it.
-    close = get_close_matches(word, known, n=1, cutoff=0.8 if foreign else 0.6)
-    small = {name.lower(): name for name in known}
-    close += [small[name] for name in get_close_matches(word.lower(), small, n=1, cutoff=0.8)]
+    close = get_close_matches(word.lower(), spelt, n=1, cutoff=0.8 if foreign else 0.6)
     if close:
-        return f"; did you mean '{close[0]}'?"
+        return f"; did you mean '{spelt[close[0]]}'?"
     return f"; known: {', '.join(known)}"
 
 

@@ -1,4 +1,4 @@
-"""Packages that the plain install does without: who needs one and has it not is told how to get it."""
+"""Packages that are not part of the plain install. Where one is missing, a sentence says how to get it."""
 
 from __future__ import annotations
 

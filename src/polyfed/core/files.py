@@ -22,7 +22,7 @@ JsonObject = dict[str, Any]
 
 
 def check_folder(folder: Path) -> None:
-    """Refuse a folder that cannot be made or written to. It is not made: the nearest one that is there is tried."""
+    """Refuse a folder that cannot be made or written to. It is not made: the nearest one that exists is tried."""
     if folder.exists() and not folder.is_dir():
         raise PolyfedError(f"{folder}: a file, expected a folder to write to")
     there = next(place for place in (folder, *folder.absolute().parents) if place.exists())

@@ -73,7 +73,11 @@ def trim_compiled(limit: int | None = None) -> int:
     Returns the number of files that were removed.
     """
     if limit is None:
-        limit = int(float(os.environ.get("POLYFED_CACHE_LIMIT", "4")) * 2**30)
+        given = os.environ.get("POLYFED_CACHE_LIMIT", "4")
+        try:
+            limit = int(float(given) * 2**30)
+        except (ValueError, OverflowError):
+            raise PolyfedError(f"POLYFED_CACHE_LIMIT must be a number of GiB, found {given!r}") from None
     found: list[tuple[float, int, Path]] = []
     for path in (cache_folder() / "compiled").rglob("*-cache"):
         with suppress(OSError):  # another process may have removed it

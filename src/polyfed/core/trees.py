@@ -46,8 +46,8 @@ def tied(a: Tree, *others: Tree) -> Tree:
     """a, each of whose leaves waits for all leaves of a and of the others.
 
     On a CPU, XLA updates weights in place only where it can see that everything that reads them comes first; otherwise
-    every step copies them. Leaves of a gradient that wait for each other let it see that: to each of them 0 times a
-    number of the others is added.
+    every step copies them. It sees this where the leaves of a gradient wait for each other: 0 times a number of the
+    others is added to each of them.
     """
 
     def waiting(a: Tree, others: Tree) -> Tree:

@@ -50,7 +50,7 @@ def cautions(data: Federation | Population, candidates: int | None = None) -> li
     about_sizes = [*_sizes(data), *([] if candidates is None else _choice(data, candidates))]
     if isinstance(data, Population):
         return [*about_sizes, *_sampled_targets(data)]
-    return [*about_sizes, *_labels(data), *_columns(data)]
+    return [*_columns(data), *about_sizes, *_labels(data)]  # first what spoils a whole run
 
 
 def refuse_one_class(data: Federation | Population, classifies: bool = False) -> None:

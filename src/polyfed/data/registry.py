@@ -74,8 +74,13 @@ def source_options(name: str) -> set[str]:
 def table_section(path: Path, client: str | None, target: str | None) -> dict[str, object] | None:
     """[data] of a table: a CSV or Parquet file, or a folder with one each; None for any other file."""
     name = path.name.lower()
-    kind = next((kind for kind in ("csv", "parquet") if re.search(rf"\.{kind}(\.(gz|xz|bz2))?$", name)), None)
+    endings = {"csv": "csv|tsv|tab|txt", "parquet": "parquet"}
+    kind = next((kind for kind, ends in endings.items() if re.search(rf"\.({ends})(\.(gz|xz|bz2))?$", name)), None)
     kind = "folder" if path.is_dir() else kind
+    if re.search(r"\.(xlsx?|xlsm|ods|zip)$", name):
+        workbook = not name.endswith(".zip")
+        what = "a workbook; save its sheet as CSV" if workbook else "an archive; unpack it, or compress with gzip"
+        raise PolyfedError(f"{path}: expected a .csv or .parquet file, found {what}")
     if kind is None:
         for option, value in (("--client", client), ("--target", target)):
             if value is not None:

@@ -12,28 +12,40 @@ from polyfed.core.errors import PolyfedError
 from polyfed.core.files import as_toml, write_text
 from polyfed.data import Federation
 from polyfed.data.formats.folder import KINDS
+from polyfed.data.tables.cells import spelt
 from polyfed.deploy.project import make_project
 from polyfed.deploy.protocol.finish import MODELS
-from polyfed.deploy.protocol.names import is_name
+from polyfed.deploy.protocol.names import checked_sites
 from polyfed.deploy.settings import RUN_KEYS, read_toml, server_settings
+from polyfed.studies.advice.contenders import ALONE
 from polyfed.studies.config import Config, Method, as_table, read_config
 
 SPLIT_KEYS = ("target", "validation", "test", "seed", "classes")
 """What a site's [data] takes over, so that its split is that of the advice."""
+TABLE_KEYS = ("columns", "min_count", "prepare")
+ROWS = "rows"
+APART = """# Site '{site}' trains alone: the advice is that the others train without it. Nothing leaves it.
+# Its table is {file}.
+#
+#     polyfed run alone.toml --out model
+#     polyfed predict model NEW-ROWS.csv --client '{site}'
+
+"""
 
 
 def project_from_advice(advice: Path, folder: Path, host: str, port: int, with_rows: bool = False) -> None:
-    """Write the project; `with_rows` gives every site its rows of the advice's table."""
-    config, deploy = _read(advice)
+    """Write the project; `with_rows` gives every site its rows of the advice's table.
+
+    Sites apart are no part of the federation: each gets a folder with the config that trains its own model.
+    """
+    config, deploy, apart = _read(advice)
     federation = config.federation
     if not isinstance(federation, Federation) or config.data["source"] not in ("csv", "parquet", "folder"):
         raise PolyfedError(f"{advice}: its rows are no csv or parquet table, from which sites' files could follow")
     sites = list(federation.clients)
-    files = {site: _file(config.data, site) for site in sites}
-    for site in sites:
-        if not is_name(site) or site == "server":
-            raise PolyfedError(f"{advice}: {site!r} can be no site's name; rename it in the table")
-    deploy = {site: deploy[site] for site in sites if site in deploy}  # those apart are no part of it
+    files = {site: _file(config.data, site) for site in [*sites, *apart]}
+    checked_sites(list(files), f"{advice}: the sites of its table")
+    deploy = {site: deploy[site] for site in sites}
     sections = _server_sections(config, config.methods[-1], federation, deploy)
     make_project(folder, sites, host, port)
     path = folder / "server" / "server.toml"
@@ -42,19 +54,23 @@ def project_from_advice(advice: Path, folder: Path, host: str, port: int, with_r
     write_text(path, as_toml(sections))
     for site in sites:
         _write_data_section(folder / site / "site.toml", config.data, files[site])
+    places = {site: folder / site / files[site] for site in sites}
+    if apart:
+        own = read_config(advice / "alone.toml")
+        places |= {site: _write_apart(folder / site, own, site, files[site]) for site in apart}
     if with_rows and config.data["source"] == "folder":
-        for site in sites:
-            suffix = files[site].suffix
-            shutil.copyfile(Path(config.data["path"]) / f"{site}{suffix}", folder / site / files[site])
+        for site, place in places.items():
+            shutil.copyfile(Path(config.data["path"]) / f"{site}{place.suffix}", place)
     elif with_rows:
-        _write_rows(config.data, folder, sites)
+        _write_rows(config.data, places)
 
 
-def _read(advice: Path) -> tuple[Config, dict[str, str]]:
-    """The config of an advice, and what each site deploys."""
+def _read(advice: Path) -> tuple[Config, dict[str, str], list[str]]:
+    """The config of an advice, what each site deploys, and the sites that the others train without."""
     try:
         told = json.loads((advice / "advice.json").read_text())
         deploy = {str(site["client"]): str(site["deploy"]) for site in told["sites"]}
+        method, apart = str(told["method"]), [str(site) for site in told.get("apart", [])]
     except FileNotFoundError:
         raise PolyfedError(f"{advice}: no advice.json here; `polyfed advise` writes it") from None
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -64,12 +80,28 @@ def _read(advice: Path) -> tuple[Config, dict[str, str]]:
             raise PolyfedError(
                 f"{advice / 'advice.json'}: site '{site}' deploys {model!r}, expected {', '.join(MODELS)}"
             )
-    return read_config(advice / "config.toml"), deploy
+    if method == ALONE:
+        raise PolyfedError(
+            f"{advice}: it advises every site to stay alone, so that there is nothing to deploy across sites; "
+            f"`polyfed compare {advice / 'config.toml'}` trains their own models"
+        )
+    return read_config(advice / "config.toml"), deploy, apart
+
+
+def _write_apart(folder: Path, own: Config, site: str, file: Path) -> Path:
+    """alone.toml of a site apart, and where its rows go: a folder with one file, named as the site."""
+    (folder / ROWS).mkdir(parents=True)
+    folder.chmod(0o700)
+    data = {"source": "folder", "path": ROWS}
+    data |= {key: own.data[key] for key in (*SPLIT_KEYS, *TABLE_KEYS) if own.data.get(key) is not None}
+    sections = {"data": data, **_training_sections(own, own.methods[-1])}
+    place = Path(ROWS, f"{site}{file.suffix}")
+    write_text(folder / "alone.toml", APART.format(site=site, file=place) + as_toml(sections))
+    return folder / place
 
 
 def _server_sections(config: Config, method: Method, federation: Federation, deploy: dict[str, str]) -> dict[str, Any]:
-    resolved = config.resolved(method)
-    tables = {key: config.data[key] for key in ("columns", "min_count", "prepare") if config.data.get(key) is not None}
+    tables = {key: config.data[key] for key in TABLE_KEYS if config.data.get(key) is not None}
     if federation.preparation is not None:
         tables["features"] = [column.name for column in federation.preparation.columns]
     finish: dict[str, Any] = {"sites": {site: model for site, model in deploy.items() if model != "personal"}}
@@ -79,15 +111,16 @@ def _server_sections(config: Config, method: Method, federation: Federation, dep
     alone = next((as_table(other.algorithm) for other in config.methods if other.algorithm.name == "local"), None)
     if alone is not None:
         finish["alone"] = alone
-    algorithm = {key: value for key, value in resolved["algorithm"].items() if key not in ("label", "finetune")}
-    run = {key: value for key, value in resolved["run"].items() if key in RUN_KEYS}
+    return {"federation": {}, "data": tables, **_training_sections(config, method), "deploy": finish}
+
+
+def _training_sections(config: Config, method: Method) -> dict[str, Any]:
+    """[problem], [algorithm] and [run], with every default filled in."""
+    resolved = config.resolved(method)
     return {
-        "federation": {},
-        "data": tables,
         "problem": resolved["problem"],
-        "algorithm": algorithm,
-        "run": run,
-        "deploy": finish,
+        "algorithm": {key: value for key, value in resolved["algorithm"].items() if key not in ("label", "finetune")},
+        "run": {key: value for key, value in resolved["run"].items() if key in RUN_KEYS},
     }
 
 
@@ -115,14 +148,14 @@ def _write_data_section(path: Path, data: dict[str, Any], file: Path) -> None:
     write_text(path, text)
 
 
-def _write_rows(data: dict[str, Any], folder: Path, sites: list[str]) -> None:
+def _write_rows(data: dict[str, Any], places: dict[str, Path]) -> None:
     """Each site's rows, without the client column, and without columns that it has no value of."""
     from polyfed.data.formats.tables import read_table
 
     client = data["client"]
     dialect: Any = {key: data[key] for key in ("separator", "encoding", "decimal") if data.get(key) is not None}
     frame: Any = read_table(Path(data["path"]), data["source"], [client], dialect)
-    for site in sites:
-        own = frame[frame[client].astype("str") == site].drop(columns=client).dropna(axis=1, how="all")
-        path = folder / site / f"data.{data['source']}"
+    owner = frame[client].map(spelt, na_action="ignore")
+    for site, path in places.items():
+        own = frame[owner == site].drop(columns=client).dropna(axis=1, how="all")
         own.to_csv(path, index=False) if data["source"] == "csv" else own.to_parquet(path, index=False)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime
 import ipaddress
 import os
+import re
 import secrets
 import ssl
 import tempfile
@@ -32,16 +33,18 @@ WARNED = 30
 """Days before the end of a certificate from which on it is said."""
 DAY = 86400.0
 RENEW = "`polyfed deploy renew`"
+HOST = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]{0,61}[A-Za-z0-9])?")
+"""At most 64 letters, which is what a certificate has room for as the name of its subject."""
 PEM, PLAIN = serialization.Encoding.PEM, serialization.NoEncryption()
 
 
 def make_certificates(folder: Path, hosts: Sequence[str]) -> None:
     """`ca.pem` for everybody, `server.pem` and `server.key` for the server, valid for these hosts; `ca.key` issues."""
+    names = x509.SubjectAlternativeName([_host(host) for host in hosts])
     folder.mkdir(parents=True, exist_ok=True)
     authority, own = _new_key(), _new_key()
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "polyfed federation")])
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, hosts[0])])
-    names = x509.SubjectAlternativeName([_host(host) for host in hosts])
     (folder / "ca.pem").write_bytes(_root(name, authority).public_bytes(PEM))
     (folder / "server.pem").write_bytes(_for_server(subject, names, name, own.public_key(), authority))
     for name, key in (("server.key", own), ("ca.key", authority)):
@@ -240,6 +243,10 @@ def _host(host: str) -> x509.GeneralName:
     try:
         return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:
+        if not HOST.fullmatch(host):
+            raise PolyfedError(
+                f"the server's host must be a name as in an address, or an IP address, found {host!r}"
+            ) from None
         return x509.DNSName(host)
 
 

@@ -24,6 +24,11 @@ class OneLine(logging.Formatter):
         record.message = printable(record.message)
         return super().formatMessage(record)
 
+    def format(self, record: logging.LogRecord) -> str:
+        """With a traceback, whose last words may be a sender's: indented, so that it is not taken for other lines."""
+        line, *more = super().format(record).splitlines()
+        return "\n".join([line, *(f"    {printable(text)}" for text in more)])
+
 
 LINE = OneLine("%(asctime)s %(levelname)s %(message)s")
 

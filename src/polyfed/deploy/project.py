@@ -20,7 +20,7 @@ from polyfed.deploy.keys import (
     read_public_key,
     renew_certificates,
 )
-from polyfed.deploy.protocol.names import checked_name, is_name
+from polyfed.deploy.protocol.names import checked_site, checked_sites
 from polyfed.deploy.settings import PORT, ROSTER
 
 SERVER_TOML = """[federation]
@@ -108,8 +108,7 @@ def make_project(folder: Path, sites: Sequence[str], host: str, port: int = PORT
     """Write the project; `example` gives every site some made-up rows."""
     if folder.exists() and any(folder.iterdir()):
         raise PolyfedError(f"{folder}: not empty")
-    if not sites or len(set(sites)) < len(sites) or any(not is_name(s) or s == "server" for s in sites):
-        raise PolyfedError(f"sites must be different names, none of them 'server', found {', '.join(sites)}")
+    checked_sites(sites, "sites")
     server, hosts = folder / "server", list(dict.fromkeys([host, "localhost", "127.0.0.1"]))
     make_certificates(server / "certificates", hosts)
     names, listen = "[" + ", ".join(f'"{site}"' for site in sites) + "]", "0.0.0.0"
@@ -140,8 +139,9 @@ def add_site(folder: Path, site: str) -> Path:
     if not isinstance(federation, dict) or not isinstance(federation.get("sites"), list) or not federation["sites"]:
         raise PolyfedError(f"{path}: federation.sites must be a list of names")
     roster = [str(name) for name in federation["sites"]]
-    if not is_name(site) or site == "server" or site in roster or (folder / site).exists():
-        raise PolyfedError(f"{folder}: cannot add the site {site!r}: no name, or there already")
+    checked_site(site, "the new site")
+    if site.casefold() in map(str.casefold, roster) or (folder / site).exists():
+        raise PolyfedError(f"{folder}: cannot add the site {site!r}: it is there already")
     text = _like_another(folder, roster, site, int(federation.get("port", PORT)))
     _make_site(folder, site, text)
     _share_keys(folder, [*roster, site])
@@ -189,7 +189,7 @@ def _make_site(folder: Path, site: str, text: str) -> None:
 
 def admit(server: Path, site: str, public: Path) -> bytes:
     """Keep a site's public key as keys/NAME.pub, and issue the certificate that the site needs beside it."""
-    checked_name(site, "a site")
+    checked_site(site, "a site")
     certificate = issue_site_certificate(server / "certificates", site, read_public_key(public))
     kept = server / "keys" / f"{site}.pub"
     if public != kept:
@@ -217,10 +217,10 @@ def renew(server: Path, sites: Sequence[str]) -> dict[str, Path]:
 
 
 def _write_example(path: Path, place: int, features: int = 4) -> None:
-    """Made-up rows; their labels follow a rule that the sites share in part."""
+    """Made-up rows; their labels follow a rule that the sites share in part. Batches of 20 leave no few over."""
     shared = np.random.default_rng(0).normal(size=features)
     rng = np.random.default_rng(place + 1)
-    x = rng.normal(size=(40 + 20 * place, features))
+    x = rng.normal(size=(40 + 30 * place, features))
     chance = 1 / (1 + np.exp(-x @ (shared + 0.5 * rng.normal(size=features))))
     y = (rng.random(len(x)) < chance).astype(int)
     heading = ",".join([*(f"x{i}" for i in range(features)), "y"])

@@ -18,9 +18,10 @@ from polyfed.core.files import JsonObject
 from polyfed.data import Federation, Population
 from polyfed.data.formats.table_rows import TableRows
 from polyfed.data.formats.tables import read_table
+from polyfed.data.tables.cells import spelt
 from polyfed.deploy.protocol.aggregate import check_aggregate
 from polyfed.deploy.protocol.finish import Finish
-from polyfed.deploy.protocol.names import checked_name
+from polyfed.deploy.protocol.names import checked_name, checked_site, checked_sites
 from polyfed.deploy.protocol.rules import FederationRules
 from polyfed.deploy.protocol.tables import TableSettings
 from polyfed.deploy.protocol.terms import DeployedRun
@@ -70,12 +71,9 @@ def server_settings(
     rules = {name: given.pop(name) for name in _names(FederationRules) if name in given}
     _refuse_unknown(given, (*_names(FederationSettings), *_names(FederationRules)), f"{where}: [federation]", "key")
     sites = given.pop("sites", None)
-    if not isinstance(sites, list) or not sites or not all(isinstance(site, str) and site for site in sites):
+    if not isinstance(sites, list):
         raise PolyfedError(f"{where}: federation.sites must be a list of names, found {sites!r}")
-    if len(set(sites)) < len(sites):
-        raise PolyfedError(f"{where}: federation.sites must be different names, found {sites}")
-    for site in sites:
-        checked_name(site, f"{where}: each of federation.sites")
+    checked_sites(sites, f"{where}: federation.sites")
     _check_types(FederationSettings, given, f"{where}: federation")
     checked_name(given.get("run", "run"), f"{where}: federation.run")
     _check_types(FederationRules, rules, f"{where}: federation")
@@ -156,7 +154,7 @@ def site_settings(path: Path, connects: bool = True) -> SiteSettings:
     for key in (*keys, "own_certificate"):
         if not isinstance(about.get(key), str) or not about[key]:
             raise PolyfedError(f"{path}: site.{key} must be a word, found {about.get(key)!r}")
-    checked_name(about["name"], f"{path}: site.name")
+    checked_site(about["name"], f"{path}: site.name")
     source = _section(sections, "data", str(path))
     if "source" not in source:
         raise PolyfedError(f"{path}: data.source is missing; `polyfed data list` names the sources")
@@ -230,7 +228,7 @@ def _site_table(name: str, kind: str, options: Section, columns: dict[str, np.nd
     if client is not None:
         if client not in frame.columns:
             raise PolyfedError(f"{path}: there is no client column {client!r}")
-        frame = frame[frame[client] == name].drop(columns=client)
+        frame = frame[frame[client].map(spelt, na_action="ignore") == name].drop(columns=client)
         if not len(frame):
             raise PolyfedError(f"{path}: no row of column {client!r} is {name!r}")
     frame = with_own_readings(frame, said, f"{path}: ").assign(**{CLIENT_COLUMN: name})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import jax
@@ -18,8 +18,16 @@ from polyfed.engine.states.feed import single_client
 from polyfed.problem.problem import precision
 
 
-def finetuned_blocks(simulation: Simulation, finetune: FineTune) -> Iterator[Tree]:
-    """The evaluated clients' fine-tuned global models, one after another: a leading axis of one client.
+def finetuned(simulation: Simulation, finetune: FineTune, client: str) -> Tree:
+    """One client's fine-tuned global model."""
+    [model] = finetuned_blocks(simulation, finetune, [simulation.problem.federation.index(client)])
+    return jax.tree.map(lambda leaf: leaf[0], model)
+
+
+def finetuned_blocks(
+    simulation: Simulation, finetune: FineTune, clients: Sequence[int] | None = None
+) -> Iterator[Tree]:
+    """Clients' fine-tuned global models, by default the evaluated ones', one after another: a leading axis of one.
 
     Not with several processes, where a client's rows may be elsewhere.
     """
@@ -33,7 +41,7 @@ def finetuned_blocks(simulation: Simulation, finetune: FineTune) -> Iterator[Tre
         def of(params: Tree, client: jax.Array, data: Data, rate: jax.Array) -> Tree:
             return tuned(programs.round, steps, params, client, data, rate)
 
-        for client in simulation.evaluated.tolist():
+        for client in simulation.evaluated.tolist() if clients is None else clients:
             place, data = client, programs.data
             if simulation.on_demand:
                 place, data = 0, single_client(simulation.problem, client, simulation.seed)[0]

@@ -61,7 +61,7 @@ class RunUnderWay:
 
     @property
     def heard(self) -> bool:
-        """Whether any callback is told of the run."""
+        """Whether the run has any callbacks."""
         return bool(self.callbacks.callbacks)
 
     def keep(self) -> None:
@@ -182,7 +182,7 @@ class Loop:
 
 
 def _next_stop(round: int, rounds: int, *every: int | None) -> int:
-    """The next round at which there is something to do."""
+    """The next round after which there is an evaluation, a checkpoint or the end."""
     return min([rounds, *((round // step + 1) * step for step in every if step)])
 
 

@@ -58,7 +58,9 @@ class Sampling:
     def _size(self, key: jax.Array) -> jax.Array:
         if self.probability is None:
             return jnp.asarray(self.capacity, jnp.int32)
-        draw = jax.random.binomial(jax.random.fold_in(key, 1), self.population, self.probability)
+        # In float32 also where a run is in float64: its precision must not decide who takes part.
+        q = jnp.float32(self.probability)
+        draw = jax.random.binomial(jax.random.fold_in(key, 1), self.population, q, dtype=jnp.float32)
         return jnp.clip(draw.astype(jnp.int32), 0, self.capacity)
 
 

@@ -305,7 +305,7 @@ class Programs:
         return known[key]
 
     def placed(self, leaf: np.ndarray) -> jax.Array:
-        """An array with an entry per client, of which this process gives its own, on the devices in equal parts."""
+        """An array with an entry per client, in equal parts on the devices; this process gives its own clients'."""
         return self.layout.placed(leaf, BY_CLIENT)
 
     def fetched(self, tree: Tree) -> Tree:

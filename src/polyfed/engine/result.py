@@ -11,6 +11,7 @@ from polyfed.core.above import from_above
 from polyfed.core.errors import PolyfedError
 from polyfed.core.trees import Tree
 from polyfed.engine.client_metrics import Metrics
+from polyfed.engine.finetuned import finetuned
 from polyfed.engine.history import HistoryRow
 from polyfed.engine.judge import judge
 from polyfed.engine.measure import FineTune
@@ -127,17 +128,24 @@ class Result:
         """The model that this client deploys."""
         return self.simulation.personal(client)
 
-    def predict(self, client: str, rows: pd.DataFrame | ArrayLike) -> pd.DataFrame:
-        """What the model that this client deploys says of new rows: see `Predictor.predict`."""
-        predictor = Predictor.of(self.problem, self.simulation.dtype)
-        return predictor.predict(self.personal(client), rows, client)
+    def predict(self, client: str, rows: pd.DataFrame | ArrayLike, finetune: FineTune | None = None) -> pd.DataFrame:
+        """What the model that this client deploys says of new rows: see `Predictor.predict`.
 
-    def export(self, path: str | Path, client: str | None) -> list[Path]:
+        `finetune`: what the global model says once the client has fine-tuned it like this.
+        """
+        predictor = Predictor.of(self.problem, self.simulation.dtype)
+        return predictor.predict(self._deployed(client, finetune), rows, client)
+
+    def _deployed(self, client: str, finetune: FineTune | None) -> Tree:
+        """The model that this client deploys, or the fine-tuned global one."""
+        return self.personal(client) if finetune is None else finetuned(self.simulation, finetune, client)
+
+    def export(self, path: str | Path, client: str | None, finetune: FineTune | None = None) -> list[Path]:
         """A client's model (None: the global one) for other programs, as ONNX or in jax.export's form.
 
-        The end of the name, .onnx or .jax, says which; what was written is returned.
+        The end of the name, .onnx or .jax, says which; what was written is returned. `finetune`: as in `predict`.
         """
-        params = self.global_params if client is None else self.personal(client)
+        params = self.global_params if client is None else self._deployed(client, finetune)
         if params is None:
             raise PolyfedError(f"{self.algorithm.name} has no global model")
         facts = {"client": client, "method": self.algorithm.name, "data": self.problem.fingerprint}

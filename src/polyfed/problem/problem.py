@@ -268,7 +268,7 @@ class Problem:
         return isinstance(given, str) and given in RULES and given not in self.federation.columns
 
     def unmeasured(self) -> Problem:
-        """The same problem for whoever may not look at the clients' rows: no constants, and no rules of weights."""
+        """The same problem without looking at the clients' rows: no constants, and no rules of weights."""
         blind = copy.copy(self)
         blind.__dict__.pop("constants", None)
         blind.model = dataclasses.replace(self.model, design=None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from html import escape
 from importlib.resources import files
 from pathlib import Path
@@ -11,7 +12,7 @@ import numpy as np
 
 from polyfed.core.files import write_text
 from polyfed.report.interval_line import interval_line, reach_of, shown, signed
-from polyfed.studies.advice import Advice
+from polyfed.studies.advice import Advice, SiteAdvice
 
 PAGE = Template("""<!doctype html>
 <html lang="en">
@@ -38,7 +39,8 @@ $style
   <section><h2>Site by site</h2>
     <p>The gain of following this advice over going alone, in $metric, with its 95% interval. The verdict is each site's
     own, before correction for their number. Where it cannot tell, the smallest gain that its rows could have shown
-    stands below.</p>
+    stands below. A site that deploys its own model gains nothing by that: below stands what the common model would
+    have changed.</p>
     <div class="scroll" tabindex="0">$sites</div></section>
   $influence
   <section><h2>What was tried</h2>
@@ -95,13 +97,21 @@ def _sites(advice: Advice) -> str:
             line = interval_line(site.gain, low, high, site.verdict, reach)
         if site.verdict == "cannot tell" and site.smallest is not None:
             below = f"<br><small>nothing below {site.smallest:.2g}</small>"
+        deploys = site.deploy
+        if _leaves(advice, site):
+            deploys += f"<br><small>together {signed(site.together_gain)}</small>"
         rows.append(
-            f"<tr><th scope='row'>{escape(site.client)}</th><td>{site.verdict}{below}</td><td>{site.deploy}</td>"
+            f"<tr><th scope='row'>{escape(site.client)}</th><td>{site.verdict}{below}</td><td>{deploys}</td>"
             f"<td>{signed(site.gain)}{between}</td><td>{line}</td><td>{shown(site.alone)}</td>"
             f"<td>{shown(site.advised)}</td><td>{site.rows:,}<br><small>{site.test_rows:,} test</small></td></tr>"
         )
     heads = ("Site", "Verdict", "Deploy", "Gain", "95% interval", "Alone", "Advised", "Rows")
     return _table(heads, rows)
+
+
+def _leaves(advice: Advice, site: SiteAdvice) -> bool:
+    """Whether the others train together and this site deploys its own model."""
+    return advice.method != "alone" and site.deploy == "alone" and not math.isnan(site.together_gain)
 
 
 def _methods(advice: Advice) -> str:

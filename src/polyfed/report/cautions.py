@@ -17,7 +17,7 @@ SEEN = 6  # more of them are folded away
 
 def cautions(methods: Sequence[Method]) -> str:
     """Runs that diverged, test labels that leak, methods below the constant predictor, and what the runs warn of."""
-    lines = [line for method in methods for line in _of_method(method)]
+    lines = [line for method in methods for line in _of_method(method)] + _worse(methods)
     lines += [f"{escape(caution)}." for caution in _of_runs(methods)]
     lines += _undefined(methods) + _other_runs(methods)
     lines = list(dict.fromkeys(lines))
@@ -51,13 +51,22 @@ def _of_method(method: Method) -> list[str]:
             listed = ", ".join(f"{escape(client)} ({int(count)}×)" for client, count in most[:5])
             more = f" and {len(most) - 5} more" if len(most) > 5 else ""
             lines.append(f"<strong>{name}:</strong> updates that were not finite were left out: {listed}{more}.")
-    if method.worse_than_constant():
-        lines.append(
-            f"<strong>{escape(method.label)} is worse than the constant predictor</strong>, which predicts the same "
-            f"for every row of a client: it has {escape(shortfall(method, method.deployed))}. It is not to be used as "
-            "it is."
-        )
     return lines
+
+
+def _worse(methods: Sequence[Method]) -> list[str]:
+    """The methods that a constant prediction beats, in one sentence."""
+    worse = {method.label: shortfall(method, method.deployed) for method in methods if method.worse_than_constant()}
+    if not worse:
+        return []
+    several = len(worse) > 1
+    who = " and ".join(filter(None, (", ".join(list(worse)[:-1]), list(worse)[-1])))
+    what = "; ".join(f"{label} has {words}" if several else f"it has {words}" for label, words in worse.items())
+    return [
+        f"<strong>{escape(who)} {'are' if several else 'is'} worse than the constant predictor</strong>, which "
+        f"predicts the same for every row of a client: {escape(what)}. {'None of them is' if several else 'It is not'} "
+        "to be used as it is."
+    ]
 
 
 def _leak(method: Method, run: RunRecord) -> str:

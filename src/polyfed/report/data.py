@@ -49,6 +49,7 @@ def page_data(methods: Sequence[Method], focus: Method) -> JsonObject:
         "label": task.label,
         "split": task.split,
         "share": task.is_share,
+        "from0to1": task.largest == 1,
         "focus": methods.index(focus),
         "over": "the clients of the sample" if any(method.sample for method in methods) else "all clients",
         "clients": clients,

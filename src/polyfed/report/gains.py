@@ -83,7 +83,7 @@ def merged_client(rows: Sequence[Mapping[str, str | float]], prefix: str, larges
         verdict = UNDECIDED
     stored = _largest(row.get(f"{prefix}detectable") for row in rows)
     return ClientGain(
-        bounded(interval, largest),
+        interval and interval.within(largest),
         _largest(row.get(f"{prefix}gain_p") for row in rows),
         verdict or None,
         _detectable(interval, stored) if verdict else None,
@@ -95,13 +95,6 @@ def _detectable(interval: Interval | None, stored: float | None) -> float:
     if interval is None or not interval.known:
         return math.inf
     return (interval.high - interval.low) / 2 if stored is None else stored
-
-
-def bounded(interval: Interval | None, largest: float) -> Interval | None:
-    """The interval without what cannot be. Ends that are not known stay so."""
-    if interval is None or not interval.known:
-        return interval
-    return replace(interval, low=max(interval.low, -largest), high=min(interval.high, largest))
 
 
 def for_certain(clients: Sequence[ClientGain], level: float = 0.05) -> tuple[ClientGain, ...]:

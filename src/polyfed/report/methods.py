@@ -10,8 +10,9 @@ from functools import cached_property
 
 from polyfed.core.errors import PolyfedError
 from polyfed.core.files import JsonObject
+from polyfed.problem.metrics.metric import FROM_0_TO_1
 from polyfed.report.constant import shortfall
-from polyfed.report.gains import Gains, bounded, for_certain, merged, merged_client, stored_interval
+from polyfed.report.gains import Gains, for_certain, merged, merged_client, stored_interval
 from polyfed.report.numbers import average, finite, strict_average
 from polyfed.report.same_data import check_same_data
 from polyfed.studies.run_directory import RunRecord
@@ -20,7 +21,6 @@ from polyfed.studies.verdicts.intervals import Interval
 MODELS = ("personal", "global", "finetuned", "alone")
 SPLITS = ("test", "validation", "train")
 WORSE = "worse than constant"
-FROM_0_TO_1 = {"auc", "average_precision", "f1", "micro_f1", "macro_f1", "calibration_error"}
 """Metrics that lie between 0 and 1, besides shares."""
 
 
@@ -177,7 +177,7 @@ class Method:
     def gain_over_constant(self) -> Interval | None:
         """The mean over clients of what it deploys against the constant predictor."""
         stored = merged([stored_interval(stored.get("mean")) for stored in self._stored("constant")])
-        return bounded(stored, self.task.largest)
+        return stored and stored.within(self.task.largest)
 
     def _stored(self, reference: str) -> list[JsonObject]:
         """What the summaries say of gains over a reference, once for runs that were made, and judged, together."""
@@ -195,10 +195,10 @@ class Method:
         largest = self.task.largest
         own = [[rows[name] for rows in apart if name in rows] for name in self.clients]
         clients = [merged_client(rows, prefix, largest) for rows in own]
-        mean = bounded(merged([stored_interval(gains.get("mean")) for gains in stored]), largest)
+        mean = merged([stored_interval(gains.get("mean")) for gains in stored])
         counts = [int(gains["mean_clients"]) for gains in stored if gains.get("mean_clients") is not None]
         basis = str(stored[0].get("basis", ""))
-        return Gains(for_certain(clients), mean, basis, len(stored), min(counts, default=None))
+        return Gains(for_certain(clients), mean and mean.within(largest), basis, len(stored), min(counts, default=None))
 
     @cached_property
     def personalizes(self) -> bool:

@@ -115,9 +115,10 @@ def _over(method: Method) -> str:
 
 
 def configs(methods: Sequence[Method]) -> str:
-    """The resolved config of every run, folded away."""
+    """The resolved config of every run, folded away; the runs of a method together."""
     blocks = []
     for i, method in enumerate(methods):
+        own = []
         for run in method.runs:
             counts = [(run.summary.get(key), key) for key in ("rounds", "parameters")]
             split = [f"split {run.summary['split']}"] if run.summary.get("splits", 1) > 1 else []
@@ -130,7 +131,11 @@ def configs(methods: Sequence[Method]) -> str:
             facts += [" with products in ".join(dict.fromkeys(types))] if types else []
             summary = f"{swatch(i)}{escape(method.label)} <small>{escape(' · '.join(facts))}</small>"
             text = escape(as_toml(run.config).strip())
-            blocks.append(f'<details data-method="{i}"><summary>{summary}</summary><pre>{text}</pre></details>')
+            own.append(f'<details data-method="{i}"><summary>{summary}</summary><pre>{text}</pre></details>')
+        if len(own) > 1:
+            all_of_it = f"{swatch(i)}{escape(method.label)} <small>{len(own)} runs</small>"
+            own = [f'<details data-method="{i}"><summary>{all_of_it}</summary>{"".join(own)}</details>']
+        blocks += own
     return "".join(blocks)
 
 

@@ -65,14 +65,15 @@ def _table(names: list[str], rows: np.ndarray, making: GainsInTheMaking) -> pd.D
     import pandas as pd
 
     intervals = making.finished().clients
+    shown = [interval.within(making.metric.largest) for interval in intervals]
     return pd.DataFrame(
         {
             "client": names,
             "test_rows": rows,
             "verdict": [verdict(interval) for interval in intervals],
             "gain": [interval.estimate for interval in intervals],
-            "gain_low": [interval.low for interval in intervals],
-            "gain_high": [interval.high for interval in intervals],
+            "gain_low": [interval.low for interval in shown],
+            "gain_high": [interval.high for interval in shown],
             "gain_p": [interval.p_value for interval in intervals],
             "detectable": [detectable(interval) for interval in intervals],
         }

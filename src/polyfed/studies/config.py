@@ -154,7 +154,8 @@ class Config:
         try:
             yield
         except PolyfedError as error:
-            raise PolyfedError(f"{self.where}: {error}") from None
+            said = str(error)  # a table's errors begin with its name, which is that of the config where there is none
+            raise PolyfedError(said if said.startswith(f"{self.where}: ") else f"{self.where}: {said}") from None
 
 
 def read_config(path: str | Path, changes: Sequence[str] = (), *, data_only: bool = False) -> Config:

@@ -162,7 +162,7 @@ class RecordingObjective(Objective):
 
 
 def _settled(state: State, shared: Tree) -> State:
-    """The state of a participant, with the model that it starts from in place of the one that it may have kept."""
+    """A participant's state, in which the model that it starts from replaces one that it may have kept."""
 
     def one(part: Tree) -> Tree:
         return part.settled(shared) if isinstance(part, KeptModel) else part

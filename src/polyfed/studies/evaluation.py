@@ -92,6 +92,8 @@ def summarize(
 
 def who(measured: int, population: int) -> str:
     """Which clients a figure is about, in words."""
+    if population == 1:
+        return "its only client"
     if measured == population:
         return f"all {population} clients"
     return f"{measured} of {population} clients, the same sample in every run"
@@ -116,7 +118,7 @@ def client_rows(
     columns: dict[str, np.ndarray | Sequence[Cell]] = {"client": [federation.clients[int(i)] for i in clients]}
     if gains is not None:
         columns["rows"] = np.sum(list(sizes.values()), axis=0)
-        columns |= _gain_columns(gains.get("alone"), len(clients), "")
+        columns |= gain_columns(gains.get("alone"), len(clients), "")
     columns |= sizes
     if gains is not None and class_count(problem) == 2 and isinstance(federation, Federation):
         columns["positives"] = _positives(problem, clients)
@@ -126,7 +128,7 @@ def client_rows(
         [None] * len(clients) if weights is None else [float(f"{w:.6g}") for w in weights[clients]]
     )
     if gains is not None and "global" in gains:
-        columns |= _gain_columns(gains["global"], len(clients), "global_")
+        columns |= gain_columns(gains["global"], len(clients), "global_")
     for model in MODELS:
         for split, by_name in metrics.get(model, {}).items():
             for metric, values in by_name.items():
@@ -135,22 +137,23 @@ def client_rows(
     return [{name: _plain(column[i]) for name, column in columns.items()} for i in range(len(clients))]
 
 
-def _gain_columns(gains: Gains | None, count: int, prefix: str) -> dict[str, Sequence[Cell]]:
+def gain_columns(gains: Gains | None, count: int, prefix: str) -> dict[str, Sequence[Cell]]:
     """Gains over one reference; empty where nothing was compared."""
     names = ("verdict", "gain", "gain_low", "gain_high", "gain_p", "detectable", "verdict_among_all")
     rows: list[list[Cell]] = [[None] * len(names) for _ in range(count)]
     if gains is not None:
         among_all = count_verdicts(gains.clients).verdicts
-        rows = [[*_gain_cells(own), word] for own, word in zip(gains.clients, among_all, strict=True)]
+        rows = [[*_gain_cells(own, gains.largest), word] for own, word in zip(gains.clients, among_all, strict=True)]
     columns = {name: [row[place] for row in rows] for place, name in enumerate(names)}
     if prefix:
         del columns["detectable"]
     return {prefix + name: column for name, column in columns.items()}
 
 
-def _gain_cells(interval: Interval) -> list[Cell]:
+def _gain_cells(interval: Interval, largest: float) -> list[Cell]:
     """Verdict, gain, its interval, its p-value and the smallest gain that could have been told; None where unknown."""
-    ends: list[Cell] = [interval.low, interval.high] if interval.known else [None, None]
+    shown = interval.within(largest)
+    ends: list[Cell] = [shown.low, shown.high] if shown.known else [None, None]
     least: Cell = detectable(interval) if interval.known else None
     return [verdict(interval), interval.estimate, *ends, interval.p_value, least]
 

@@ -46,11 +46,14 @@ class Gains:
     basis: Basis
     mean_clients: int
     """how many these are: all that have a gain, and whose rows tell how sure it is"""
+    largest: float
+    """The largest gain that there can be. Intervals are shown within it; their errors stay what they are."""
 
     def as_dict(self) -> JsonObject:
         """As summary.json has it: how many clients are helped, harmed or undecided is after Holm's correction."""
         counts = count_verdicts(self.clients)
-        ends = (self.mean.low, self.mean.high) if self.mean.known else (None, None)
+        mean = self.mean.within(self.largest)
+        ends = (mean.low, mean.high) if mean.known else (None, None)
         return {
             "clients": counts.clients,
             "helped": counts.gains,
@@ -118,7 +121,7 @@ class GainsInTheMaking:
         if self.basis == "splits":
             mean = mean_over_evidence(self.evidence, self.outside)
             gains = np.array([[split.gain for split in splits] for splits in self.evidence])
-            return Gains(clients, mean, self.basis, int(clients_in_mean(gains.T).sum()))
+            return Gains(clients, mean, self.basis, int(clients_in_mean(gains.T).sum()), self.metric.largest)
         mean = mean_gain_on_rows(clients)
         counted = [own.known if mean.known else np.isfinite(own.estimate) for own in clients]
-        return Gains(clients, mean, self.basis, sum(map(bool, counted)))
+        return Gains(clients, mean, self.basis, sum(map(bool, counted)), self.metric.largest)

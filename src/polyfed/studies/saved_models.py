@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shlex
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -121,7 +122,7 @@ def saved_about(
 
 
 def write_saved_about(folder: Path, about: JsonObject, weights: Iterable[str]) -> None:
-    """Write model.json; it knows the digests of those of the files of weights that are there."""
+    """Write model.json; it has a digest of every file of weights in the folder."""
     digests = {name: _digest(folder / name) for name in weights if (folder / name).is_file()}
     about = json.loads(json.dumps({**about, "weights": digests}))
     write_text(folder / ABOUT, json.dumps({**about, "checksum": _checksum(about)}, indent=1) + "\n")
@@ -237,6 +238,11 @@ def read_about(run: str | Path) -> JsonObject:
     path = Path(run)
     file = _folder(path) / ABOUT
     if not file.is_file():
+        if not path.exists():
+            raise PolyfedError(f"{path}: no such folder, expected that of a finished run")
+        if (path / "advice.json").is_file():
+            again = f"polyfed compare {shlex.quote(str(path / 'config.toml'))}"
+            raise PolyfedError(f"{path}: an advice keeps no models; `{again}` trains them")
         if path.is_dir() and not (path / "config.toml").is_file():
             raise PolyfedError(f"{path}: a folder of runs, expected one of them, such as {find_runs(path)[0]}")
         raise PolyfedError(f"{path}: no {FOLDER}/{ABOUT}; a finished run has it unless run.save_models is false")

@@ -75,6 +75,9 @@ def test_iid_synthetic_clients_share_one_law():
     means = np.stack([federation.train.of(i)[0].mean(axis=0) for i in range(6)])
     assert np.abs(means - means[0]).max() < 0.2
     assert np.ptp(federation.columns["model_mean"]) == 0
+    for seed in range(4):  # a centre drawn coordinate by coordinate would leave some of these draws one class
+        labels = data.synthetic(clients=2, sizes=500, iid=True, seed=seed).train.y.ravel().astype(int)
+        assert np.bincount(labels).max() < 0.6 * len(labels)
     alike, apart = federation.summary().label_skew, data.synthetic(sizes=500).summary().label_skew
     assert alike is not None
     assert apart is not None

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from polyfed.data import Federation
 from polyfed.data.tables.cells import FORMATS, ISO, PARTS, TIME, Cells
 
 
@@ -90,3 +91,14 @@ def test_durations_are_numbers_of_seconds_and_cells_that_hold_lists_are_words():
     lists = cells([[1, 2], None, [1, 2]])
     assert lists.words == ["[1, 2]"]
     assert lists.present.tolist() == [True, False, True]
+
+
+def test_thousands_in_a_frame_are_numbers_also_in_its_target():
+    words = [f"{1000 + 37 * k:,}.5" for k in range(40)]
+    frame = pd.DataFrame({"site": ["a", "b"] * 20, "income": words, "y": words})
+    np.testing.assert_array_equal(cells(words).numbers, [1000.5 + 37 * k for k in range(40)])
+    assert np.isnan(cells(["01,067"] * 40).numbers).all()
+    federation = Federation.from_dataframe(frame, client="site", target="y", test=0, validation=0)
+    assert federation.classes is None
+    assert sorted(federation.train.y) == [1000.5 + 37 * k for k in range(40)]
+    assert federation.feature_names == ("income",)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
+import io
 import lzma
+import zipfile
 from typing import Any
 
 import numpy as np
@@ -196,3 +199,28 @@ def test_only_the_clients_that_are_named_are_taken(tmp_path):
         Federation.from_csv(path, client="site", target="y", only=["40"])
     with pytest.raises(PolyfedError, match="only must be a list of clients' names, found '00'"):
         Federation.from_csv(path, client="site", target="y", only="00")
+
+
+def zipped(name: str) -> bytes:
+    whole = io.BytesIO()
+    with zipfile.ZipFile(whole, "w") as archive:
+        archive.writestr(name, "site,x,y\n")
+    return whole.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (zipped("t.csv"), "a zip archive: unpack it"),
+        (zipped("[Content_Types].xml"), "an Excel workbook: save its sheet as CSV"),
+        (b"\xd0\xcf\x11\xe0 and more", "an Excel workbook"),
+        (gzip.compress(b"site,x,y\n"), "compressed with gzip: call it .csv.gz"),
+        (b"PAR1 and more", "a Parquet file: call it .parquet"),
+        (b"a\0b", "it has a zero byte"),
+    ],
+)
+def test_what_is_no_text_is_refused_with_what_it_is(tmp_path, content, words):
+    (tmp_path / "t.csv").write_bytes(content)
+    with pytest.raises(PolyfedError) as refused:
+        find_dialect(tmp_path / "t.csv")
+    assert words in str(refused.value)

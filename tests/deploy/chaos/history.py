@@ -13,13 +13,17 @@ from pathlib import Path
 
 from polyfed.core.errors import PolyfedError
 from polyfed.deploy.flower.processes import ChildProcess, environment
+from tests.compilation import QUICK
 from tests.deploy.chaos.proxy import Proxy
 from tests.deploy.chaos.schedule import KINDS, SITES, Fault, Kind, Schedule
-from tests.deploy.live import QUICK, Live
+from tests.deploy.live import Live
 
 LIMIT = 1200.0
 """Seconds after which a history counts as stuck."""
 FAKETIME = "/usr/lib/*/faketime/libfaketimeMT.so.1"
+SEEN = 2.0
+"""Seconds until a process has seen that its clock jumped. Read at every call, the file with the clock takes more than
+half of a server's time: libfaketime looks at it in every wait of Python's threads for each other."""
 ROOM = "4m"
 """The size of the disk that states are written to, where it is to run full."""
 
@@ -105,6 +109,7 @@ class History:
         if fault.kind == "clock":
             clock = self._clock(fault.target)
             clock.write_text(f"{fault.shift:+d}s\n")
+            self._pass(SEEN)
             yield
             clock.write_text("+0s\n")
         elif fault.kind in ("kill", "restart"):
@@ -156,7 +161,7 @@ class History:
             clock = self._clock(name)
             if not clock.exists():
                 clock.write_text("+0s\n")
-            env |= {"LD_PRELOAD": library, "FAKETIME_TIMESTAMP_FILE": str(clock), "FAKETIME_NO_CACHE": "1"}
+            env |= {"LD_PRELOAD": library, "FAKETIME_TIMESTAMP_FILE": str(clock), "FAKETIME_CACHE_DURATION": "1"}
             env |= {"FAKETIME_DONT_FAKE_MONOTONIC": "1", "FAKETIME_DONT_RESET": "1"}
             env["PYTHONPATH"] = str(Path(__file__).parent / "sleeping")
         command = ["polyfed", "deploy", what, str(self.live.folder / name)]
@@ -185,12 +190,13 @@ class History:
 
     def _everybody_has_the_result(self) -> bool:
         """Whether the run is over; for sites that were away at its end it is asked for once more."""
-        if self.live.finished() and (away := self.live.link.without_result()):
-            if self.live.link.ended(self._request) is not None:
-                self.events.append(f"the run ended without {', '.join(away)} and is asked for again")
-                self._request = ""
+        if not self.live.finished():
             return False
-        return self.live.finished()
+        away = self.live.link.without_result()
+        if away and self.live.link.ended(self._request) is not None:
+            self.events.append(f"the run ended without {', '.join(away)} and is asked for again")
+            self._request = ""
+        return not away
 
     def _pass(self, seconds: float) -> None:
         end = time.monotonic() + seconds

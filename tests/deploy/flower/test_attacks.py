@@ -229,6 +229,7 @@ def test_a_site_cannot_speak_under_another_sites_key(guarded) -> None:
     assert "site 'north' speaks under another site's key" in (guarded.server / "logs" / "superlink.log").read_text()
 
 
+@pytest.mark.full
 def test_a_key_that_the_operator_removed_is_refused_although_its_certificate_is_valid(tmp_path) -> None:
     live = Live(tmp_path / "project", SITES[:2])
     live.set(small("fedavg"), {"rounds": 1}, sites=["north"])
@@ -237,6 +238,7 @@ def test_a_key_that_the_operator_removed_is_refused_although_its_certificate_is_
         assert refused(client.ActivateNode, ActivateNodeRequest(public_key=key, heartbeat_interval=30)) == 403
 
 
+@pytest.mark.full
 def test_a_site_cannot_answer_for_another_nor_read_or_delete_its_messages(tmp_path) -> None:
     """'north' learns the ids of what 'south' was sent, as if it had read the server's memory."""
     live = Live(tmp_path / "project", SITES[:2])

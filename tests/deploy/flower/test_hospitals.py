@@ -19,8 +19,8 @@ from polyfed.deploy.project import add_site
 from polyfed.deploy.settings import read_toml, server_settings, site_settings
 from polyfed.studies.config import read_config
 from polyfed.studies.experiment import Options, compare
+from tests.compilation import QUICK
 from tests.deploy.hospitals import SITES, hospitals
-from tests.deploy.live import QUICK
 
 POLYFED = str(Path(sys.executable).parent / "polyfed")
 
@@ -66,6 +66,10 @@ def test_a_project_follows_from_an_advice_and_takes_further_sites(advice, tmp_pa
     assert site_settings(project / "east").server == "127.0.0.1:8443"
     with pytest.raises(pf.PolyfedError, match="cannot add the site 'east'"):
         add_site(project, "east")
+    told = json.loads((advice / "advice.json").read_text())
+    (advice / "advice.json").write_text(json.dumps(told | {"method": "alone"}))
+    with pytest.raises(pf.PolyfedError, match=r"advises every site to stay alone"):
+        project_from_advice(advice, tmp_path / "other", "127.0.0.1", 8443)
     with pytest.raises(pf.PolyfedError, match=r"no advice.json here"):
         project_from_advice(tmp_path, tmp_path / "other", "127.0.0.1", 8443)
 

@@ -19,6 +19,7 @@ from flwr.supercore.constant import FLWR_IN_MEMORY_DB_NAME
 from flwr.supercore.object_store import ObjectStoreFactory
 from flwr.superlink.federation import NoOpFederationManager
 
+from polyfed.data.tables.schema import SiteSchema, agreed_layout
 from polyfed.deploy.flower.gate import Gatekeeper
 from polyfed.deploy.flower.grid import FleetGrid, running_grid
 from polyfed.deploy.flower.superlink import listen, register_sites
@@ -26,10 +27,11 @@ from polyfed.deploy.flower.supernode import SuperNode
 from polyfed.deploy.new_site import read_published
 from polyfed.deploy.protocol import wire
 from polyfed.deploy.protocol.site_facts import ALWAYS, FactRequest
-from polyfed.deploy.protocol.tables import TableSettings
+from polyfed.deploy.protocol.tables import LARGEST_SUM, TableSettings
 from polyfed.deploy.protocol.terms import Terms
 from polyfed.deploy.secure.fixed_point import FixedPoint
 from polyfed.deploy.secure.masks import SumMember, binding, key_stream, pair_mask
+from polyfed.deploy.secure.phases import MOST_WORDS
 from polyfed.deploy.secure.primitives import combined
 from polyfed.deploy.settings import site_settings
 from polyfed.deploy.site.table import SiteTable
@@ -149,33 +151,37 @@ class ManInTheMiddle:
     """A server that gives 'north' keys of its own in the place of all other sites' keys."""
 
     server: HostileServer
-    terms: Terms
+    about: dict[str, Any]
+    """what the message says that asks for an upload, or for sums of a table"""
     broadcast: dict[str, np.ndarray]
+    size: int
+    run: str
     attempt: str
 
     def phase(self, phase: str, **more: Any) -> dict[str, Any]:
-        head = {"run": self.terms.run, "round": 0, "attempt": self.attempt, "phase": phase, **more}
+        head = {"run": self.run, "round": 0, "attempt": self.attempt, "phase": phase, **more}
         about = self.server.ask("north", "query", {"secure": json.dumps(head)}).config_records["about"]
         return {"error": about["error"]} if "error" in about else json.loads(str(about["secure"]))
 
     def upload(self) -> Any:
-        """The upload of 'north', without its masks; or why it does not give one."""
-        roster, point = list(self.terms.roster), FixedPoint(1e6, 3)
-        numbers = {"threshold": 2, "roster": roster, **dataclasses.asdict(point)}
+        """What 'north' adds to the sum, without its masks; or why it does not give it."""
+        point = FixedPoint(LARGEST_SUM, 3, MOST_WORDS) if "sums" in self.about else FixedPoint(1e6, 3)
+        numbers = {"threshold": 2, "roster": SITES, **dataclasses.asdict(point)}
         public = {"north": self.phase("keys", **numbers)}
-        forged = {name: SumMember(name, self.attempt, 2) for name in roster[1:]}
+        forged = {name: SumMember(name, self.attempt, 2) for name in SITES[1:]}
         public |= {name: member.public_keys() for name, member in forged.items()}
         given = self.phase("shares", public=public)
         if "error" in given:
             return given["error"]
         made = {name: member.shares(public) for name, member in forged.items()}
         commitments = {"north": given["commitments"], **{name: m.commitments() for name, m in forged.items()}}
-        head = {"run": self.terms.run, "round": 0, "attempt": self.attempt, "phase": "upload"}
+        head = {"run": self.run, "round": 0, "attempt": self.attempt, "phase": "upload"}
         last = {**head, "sealed": {name: sealed["north"] for name, sealed in made.items()}, "commitments": commitments}
-        about = {"terms": self.terms.to_json(), "round": 0, "counted": -1, "secure": json.dumps(last)}
-        reply = self.server.ask("north", "train", about, broadcast=self.broadcast)
+        arrays = {"broadcast": self.broadcast} if self.broadcast else {}
+        reply = self.server.ask("north", "train", {**self.about, "secure": json.dumps(last)}, **arrays)
         assert "error" not in reply.config_records["about"], reply.config_records["about"]["error"]
         words, bound = wire.as_arrays(reply.array_records["masked"])["words"], binding(self.attempt, public)
+        assert words.size == self.size * point.words
         shares = []
         for name, member in forged.items():
             others = {other: sealed[name] for other, sealed in made.items() if other != name}
@@ -189,7 +195,8 @@ class ManInTheMiddle:
 def test_a_server_in_the_middle_reads_a_masked_upload_unless_sites_pinned_each_others_keys(tmp_path) -> None:
     """Without pinned keys the attack succeeds, as docs/threat-model.md says; with them the site gives nothing.
 
-    Where it succeeded, the server asks for the same upload in a sum without one site, in another run: to subtract them.
+    Where it succeeded, the server asks for the same once more in a sum without one site, to subtract the two: for a
+    round's upload in another run, for the sums of a table by another question.
     """
     live = Live(tmp_path / "project")
     north = live.folder / "north"
@@ -206,21 +213,35 @@ def test_a_server_in_the_middle_reads_a_masked_upload_unless_sites_pinned_each_o
     start = jax.tree.map(np.zeros_like, work.broadcast)
     expected = as_vector(work.local(start, work.prepared(), 0).sent)
     broadcast = {name: np.asarray(array) for name, array in wire.named(start).items()}
+    asked = TableSettings()
+    layout = agreed_layout([SiteSchema.of(rows.sums(asked))] * 3, ())
+    told = layout.vector(rows.sums(asked))
     try:
         with hostile(live) as server:
+
+            def uploads(run: str, attempt: str) -> ManInTheMiddle:
+                about = {"terms": dataclasses.replace(terms, run=run).to_json(), "round": 0, "counted": -1}
+                return ManInTheMiddle(server, about, broadcast, expected.size, run, attempt)
+
+            def tables(asked: TableSettings, attempt: str) -> ManInTheMiddle:
+                about = {"sums": json.dumps(layout.to_json()), "schema": asked.to_json()}
+                return ManInTheMiddle(server, about, {}, told.size, "study", attempt)
+
             live.start("north")
-            stolen = ManInTheMiddle(server, terms, broadcast, "first")
-            np.testing.assert_allclose(stolen.upload(), expected, atol=1e-6)
-            assert set(stolen.phase("reveal", there=SITES, gone=[])["seed"]) == set(SITES)
-            again = ManInTheMiddle(server, dataclasses.replace(terms, run="again"), broadcast, "second")
-            again.upload()
-            assert again.phase("reveal", there=SITES[:2], gone=SITES[2:]) == {"before": sorted(SITES)}
+            others = (uploads("again", "second"), tables(TableSettings(min_count=9), "fourth"))
+            sums = (uploads("study", "first"), tables(asked, "third"))
+            for stolen, again, whole in zip(sums, others, (expected, told), strict=True):
+                np.testing.assert_allclose(stolen.upload(), whole, atol=1e-6)
+                assert set(stolen.phase("reveal", there=SITES, gone=[])["seed"]) == set(SITES)
+                again.upload()
+                assert again.phase("reveal", there=SITES[:2], gone=SITES[2:]) == {"before": sorted(SITES)}
             live.children["north"].kill()
             (tmp_path / "roster").rename(roster)
             live.start("north")
             live.wait(lambda: live.children["north"].log.read_text().count("connected to") == 2)
-            said = ManInTheMiddle(server, terms, broadcast, "third").upload()
-            assert said == "the mask keys of site 'south' are not signed by the key that is pinned here"
+            for forged in (uploads("study", "fifth"), tables(asked, "sixth")):
+                said = "the mask keys of site 'south' are not signed by the key that is pinned here"
+                assert forged.upload() == said
     finally:
         live.stop()
 

@@ -21,9 +21,10 @@ from polyfed.deploy.new_site import read_published
 from polyfed.deploy.settings import site_settings
 from polyfed.deploy.site.table import SiteTable
 from polyfed.engine.checkpoint import checkpoint as checkpoints
+from tests.compilation import QUICK
 from tests.deploy.expected import close
 from tests.deploy.lies import FACTS, HOSTILE
-from tests.deploy.live import QUICK, SITES, Live
+from tests.deploy.live import SITES, Live
 
 FEDAVG = {"name": "fedavg", "lr": 0.1, "local_steps": 4, "batch": 8, "weighting": "size"}
 STATEFUL = {"name": "scaffold", "lr": 0.1, "local_steps": 3, "batch": 4, "trust": "never"}

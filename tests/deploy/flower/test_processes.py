@@ -14,8 +14,9 @@ import pytest
 
 from polyfed.core.errors import PolyfedError
 from polyfed.deploy.flower.processes import ChildProcess, environment
+from tests.compilation import QUICK
 from tests.deploy.expected import small
-from tests.deploy.live import QUICK, SITES, Live
+from tests.deploy.live import SITES, Live
 
 SCAFFNEW = {"name": "scaffnew", "lr": 0.1, "p": 0.3, "batch": 4}
 
@@ -57,16 +58,22 @@ def test_stopping_a_program_also_ends_what_it_detached(tmp_path) -> None:
 
 
 def test_a_whole_federation_on_this_machine_equals_the_simulator_and_leaves_nothing_running(tmp_path) -> None:
-    """The round trip of the quick suite: two sites and two rounds."""
+    """The round trip of the quick suite: two sites and two rounds, in folders that all may read, with umask 0."""
     live = Live(tmp_path / "project", SITES[:2])
+    for folder in (live.folder, live.server, *(live.folder / site for site in live.sites)):
+        folder.chmod(0o755)
+    before = set(live.folder.rglob("*"))
     live.set(small("apfl"), {"rounds": 2})  # it keeps a state, and asks sites for no constants
     command = [str(Path(sys.executable).parent / "polyfed"), "deploy", "up", str(live.folder)]
     env = environment(live.folder / "flower", XLA_FLAGS=QUICK)
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300, check=False, umask=0)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "round 2 of 2: north, south" in done.stdout
     live.assert_equal()
     assert not processes_of(live.folder)
+    made = set(live.folder.rglob("*")) - before
+    assert len(made) > 20
+    assert [path for path in made if path.stat().st_mode & 0o077] == []
 
 
 @pytest.mark.deploy

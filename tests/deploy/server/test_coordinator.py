@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import time
 from typing import Any
 
 import numpy as np
 import pytest
 from flwr.app import ArrayRecord, Message, RecordDict
+from flwr.proto.node_pb2 import NodeInfo
 
 import polyfed as pf
 from polyfed.deploy.protocol import wire
+from polyfed.deploy.server.progress import read_progress
 from tests.deploy.expected import close, in_cohorts, simulated
 from tests.deploy.loopback import Loopback
 
@@ -37,12 +41,14 @@ def changed(reply: Message, arrays: dict[str, np.ndarray] | None = None, **about
 
 def test_rounds_that_a_site_misses_leave_it_and_the_others_consistent(three, loopback, monkeypatch) -> None:
     grid: Loopback = loopback()
+    nodes = grid.get_nodes
 
-    def lose(site: str, round: int, reply: Message) -> Message | None:
-        grid.absent = {"site-2"} if round in (2, 3) else set()
-        return None if site == "site-1" and round in (1, 2) else reply
+    def nodes_of_the_round() -> list[NodeInfo]:
+        grid.absent = {"site-2"} if len(read_progress(grid.run_folder / "progress.jsonl")) == 3 else set()
+        return nodes()
 
-    grid.change = lose
+    grid.get_nodes = nodes_of_the_round
+    grid.change = lambda site, round, reply: None if site == "site-1" and round in (1, 2) else reply
     grid.serve(METHOD, {"rounds": 6}, minimum=1)
     here = [True, True, True]
     rounds = [here, [True, False, True], [True, False, True], [True, True, False], here, here]
@@ -131,6 +137,29 @@ def test_too_few_uploads_stop_the_run_with_a_sentence_and_it_can_go_on(three, lo
     grid.change = None
     grid.serve(METHOD, minimum=2)
     grid.assert_equal(simulated(three, METHOD))
+
+
+def test_sites_that_are_slow_to_take_the_result_are_waited_for_and_one_that_is_off_is_not(three, loopback) -> None:
+    """Their work at the end may take longer than a deadline; what came after it was lost, however often they did it."""
+    grid: Loopback = loopback()
+    asked: list[str] = []
+    pull = grid.pull_messages
+    ready: list[float] = []
+
+    def slow(site: str, round: int, reply: Message) -> Message:
+        about = reply.content.config_records["about"]
+        if "fingerprint" in about and "good" not in about:
+            asked.append(site)
+            ready.append(time.monotonic() + 0.5)
+        grid.absent = {"site-2"} if round == 1 else grid.absent
+        return reply
+
+    grid.change = slow
+    grid.pull_messages = lambda message_ids: pull(message_ids) if not ready or time.monotonic() > ready[0] else []
+    grid.serve(METHOD, {"rounds": 2}, minimum=2, deadline=0.1, patience=100)
+    assert asked == ["site-0", "site-1"]
+    assert time.monotonic() < ready[0] + 5
+    assert set(json.loads((grid.run_folder / "finished.json").read_text())) == {"site-0", "site-1"}
 
 
 def test_a_run_with_other_settings_does_not_go_on_from_a_checkpoint(loopback) -> None:

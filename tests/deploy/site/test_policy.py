@@ -29,6 +29,9 @@ from tests.deploy.loopback import Loopback
 ONE_ROW = {"name": "fedavg", "batch": 1, "local_steps": 1, "lr": 1.0}
 """Its upload is one row's gradient: for a linear model, the row."""
 
+ALL_BUT_ONE = {"name": "fomaml", "batch": -1, "inner_steps": 1, "inner_lr": 1e-12, "lr": 1.0}
+"""Its first step takes all rows but one, and the next, whose gradient is the upload, the one that is left."""
+
 
 def terms_of(three: pf.Federation, method: dict[str, Any] | None = None, **changes: Any) -> Terms:
     kind = DataKind.of(three, "softmax")
@@ -41,8 +44,12 @@ def terms_of(three: pf.Federation, method: dict[str, Any] | None = None, **chang
     ("policy", "method", "changes", "said"),
     [
         ({}, ONE_ROW, {}, "batches of at least 8 rows, the run has 1"),
+        ({}, {"name": "fomaml", "batch": 15, "inner_steps": 1}, {}, "the last one of a pass has 1; algorithm.replace"),
+        ({}, {"name": "fedavg", "batch": 15, "local_steps": 2}, {}, "the last one of a pass has 1"),
+        ({}, {"name": "fedavg", "batch": 10, "local_epochs": 1}, {}, "the last one of a pass has 6"),
+        ({}, {"name": "scaffnew", "p": 0.1, "lr": 0.1, "batch": 14}, {}, "the last one of a pass has 2"),
         ({"smallest_batch": 1, "fewest_steps": 4}, ONE_ROW, {}, "at least 4 steps a round, the run may have 1"),
-        ({"smallest_batch": 30}, {"name": "fedavg", "batch": "full"}, {}, "at least 30 rows, the run has 12"),
+        ({"smallest_batch": 30}, {"name": "fedavg", "batch": "full"}, {}, "at least 30 rows, the run has 16"),
         ({"algorithms": ("scaffold",)}, None, {}, "its policy allows scaffold, the run is of fedavg"),
         ({"fewest_sites": 4}, None, {}, "sums of at least 4 sites, the run's may be 3"),
         ({"most_rounds": 9}, None, {}, "at most 9 rounds, the run has 10"),
@@ -55,29 +62,40 @@ def terms_of(three: pf.Federation, method: dict[str, Any] | None = None, **chang
 )
 def test_terms_beyond_a_limit_are_refused_by_its_name(three, policy, method, changes, said) -> None:
     with pytest.raises(Refused, match=said):
-        RunPolicy(**policy).check(terms_of(three, method, **changes), 12)
+        RunPolicy(**policy).check(terms_of(three, method, **changes), 16)
 
 
 def test_terms_within_all_limits_are_accepted(three) -> None:
     strict = RunPolicy(("fedavg",), 8, 4, 3, 10, 1.0, 1.0)
-    strict.check(terms_of(three, clip=1.0, noise=1.0), 12)
+    strict.check(terms_of(three, clip=1.0, noise=1.0), 16)
+    for method in ({"local_steps": 1}, {"replace": True}, {"name": "diana", "lr": 0.1}):
+        RunPolicy().check(terms_of(three, {"name": "fedavg", "batch": 15, **method}), 16)
 
 
-def test_a_server_that_asks_for_single_rows_gets_none(three, loopback, caplog) -> None:
+@pytest.mark.parametrize(
+    ("method", "said"),
+    [
+        (ONE_ROW, "its policy allows batches of at least 8 rows, the run has 1"),
+        (ALL_BUT_ONE, "its policy allows batches of at least 8 rows, the last one of a pass has 1"),
+    ],
+)
+def test_a_server_that_asks_for_single_rows_gets_none(three, loopback, caplog, method, said) -> None:
     """Without the policy this gives the server the row: with it no site answers."""
     grid: Loopback = loopback("careless")
+    largest = int(np.argmax(three.train.sizes))
+    rows = three.select([largest]).train.x
+    method = {**method, "batch": method["batch"] % len(rows)}
     uploads: list[Any] = []
     grid.change = lambda site, number, reply: (uploads.append(reply), reply)[1] if number >= 0 else reply
-    grid.serve(ONE_ROW, {"rounds": 1})
-    sent = wire.as_arrays(uploads[0].content.array_records["upload"])
+    grid.serve(method, {"rounds": 1})
+    sent = wire.as_arrays(uploads[largest].content.array_records["upload"])
     weights = next(array for array in sent.values() if array.ndim == 2)
-    rows = three.select([0]).train.x
     likeness = np.abs(rows @ weights) / np.linalg.norm(rows, axis=1)[:, None] / np.linalg.norm(weights, axis=0)
     assert likeness.max() > 1 - 1e-9  # the upload is a multiple of a row
     guarded: Loopback = loopback("guarded", policy=RunPolicy(fewest_sites=1))
-    with pytest.raises(pf.PolyfedError, match="0 of 3 sites answered"):
-        guarded.serve(ONE_ROW, {"rounds": 1}, patience=1)
-    assert "its policy allows batches of at least 8 rows, the run has 1" in caplog.text
+    with pytest.raises(pf.PolyfedError, match="of 3 sites answered"):
+        guarded.serve(method, {"rounds": 1}, patience=1)
+    assert f"site 'site-{largest}' refused: round 1: {said}" in caplog.text
 
 
 @pytest.mark.parametrize("run", ["../../x", "/etc/x", "..", "", "a/b", "x" * 65, ".hidden"])
@@ -140,6 +158,24 @@ def test_terms_that_came_while_others_were_looked_at_are_not_accepted(three, tmp
     with pytest.raises(Refused):
         pinned.check(terms_of(three, rounds=9999))
     assert pinned.waiting() == ["rounds: 10 -> 9999"]
+
+
+@pytest.mark.parametrize("damage", ["", "[{", "{}", "[1]", "\0\xff"])
+def test_damaged_terms_are_not_taken_for_none(three, tmp_path, damage) -> None:
+    """Other terms would be pinned in their place, and nobody would be asked."""
+    make_project(tmp_path / "project", ["site-0", "b"], "127.0.0.1", example=True)
+    folder: Path = tmp_path / "project" / "site-0"
+    pinned = PinnedTerms(folder)
+    pinned.check(terms_of(three))
+    for path in (pinned.proposed, pinned.pinned):
+        path.write_text(damage)
+        with pytest.raises(pf.PolyfedError, match=f"{path.name}: .*; its backup"):
+            pinned.check(terms_of(three, rounds=500))
+        with pytest.raises(pf.PolyfedError, match=f"{path.name}: "):
+            pinned.accept(pinned.waiting())
+        assert path.read_text() == damage
+        path.unlink()
+        pinned.check(terms_of(three))
 
 
 def test_names_in_terms_that_wait_say_nothing_to_the_operators_terminal(tmp_path) -> None:

@@ -23,6 +23,7 @@ from polyfed.core.errors import PolyfedError
 from polyfed.engine.checkpoint import checkpoint as checkpoints
 from polyfed.engine.hosts.team import Team, find_team, from_launcher
 from polyfed.engine.states import in_waves as streamed
+from tests.compilation import QUICK
 from tests.conftest import unequal_clients
 from tests.engine.hosts.one_of_two import CASES, deployed, end, simulated
 
@@ -56,7 +57,7 @@ def free_port() -> int:
 @contextmanager
 def started(*commands: list[str], cwd: Path) -> Iterator[list[subprocess.Popen[str]]]:
     """Processes with two devices each, which end with the test."""
-    flags = {"JAX_NUM_CPU_DEVICES": "2", "XLA_FLAGS": "--xla_backend_optimization_level=0"}
+    flags = {"JAX_NUM_CPU_DEVICES": "2", "XLA_FLAGS": QUICK}
     where = {"PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     processes = [

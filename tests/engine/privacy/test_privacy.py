@@ -128,6 +128,7 @@ def test_noise_of_the_system_is_as_long_and_never_the_same(store: Any) -> None:
     assert first.spent["noise_from"] == "the operating system"
 
 
+@pytest.mark.full
 def test_several_seeds_have_noise_of_their_own(problem) -> None:
     rule = pf.Privacy(clip=0.1, noise=1.0, delta=0.01)
     runs = [PlannedRun(problem, FEDAVG, 0), PlannedRun(problem, FEDAVG, 0)]

@@ -48,9 +48,19 @@ def test_scafflix_must_end_ahead_at_the_alphas_of_each_dataset() -> None:
 
 
 def test_a_page_names_the_size_of_what_was_run_on_it_and_of_nothing_else() -> None:
-    sizes = {name: task.scope for name, task in net_tasks.small_size().items()}
+    sizes = {name: task.size() for name, task in net_tasks.small_size().items()}
     both, plays = net_tasks.scope_of(sizes), net_tasks.scope_of({ROLES: sizes[ROLES]})
     assert both.count("instead of all") == 2
     assert both.startswith("**Not the paper's size")
     assert (WRITERS in plays, "12 roles instead of all" in plays) == (False, True)
     assert net_tasks.scope_of({WRITERS: ""}) == ""
+
+
+def test_a_page_names_the_rounds_that_are_run_beside_each_papers() -> None:
+    small, large = net_tasks.small_size()[ROLES], net_tasks.accelerator_size()[ROLES]
+    assert "30 rounds instead of 1,000" in small.size()
+    assert "30 rounds instead of 3,000" in small.whole_size(net_tasks.FLIX_ROUNDS)
+    assert large.size().endswith("1,000 rounds")
+    assert "1,000 rounds instead of 3,000, alpha = 0.1" in large.whole_size(net_tasks.FLIX_ROUNDS)
+    assert large.size(rounds=300).endswith("300 rounds instead of 1,000")
+    assert net_tasks.quick_size()[ROLES].whole_size() == ""

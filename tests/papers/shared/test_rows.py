@@ -7,7 +7,7 @@ import pytest
 
 from polyfed.core.errors import PolyfedError
 from polyfed.core.files import write_csv
-from polyfed.papers.shared.rows import distinct, ends, mean_curve, read_rows, rounded, tidy, where
+from polyfed.papers.shared.rows import NoRows, distinct, ends, mean_curve, read_rows, rounded, tidy, where
 
 ROWS = [
     {"method": "b", "seed": 1, "round": 5, "value": 4.0},
@@ -20,7 +20,8 @@ ROWS = [
 
 def test_ends_are_of_the_latest_round_and_by_seed() -> None:
     np.testing.assert_array_equal(ends(ROWS, "value", method="b"), [2.0, 4.0])
-    assert len(ends(ROWS, "value", method="a")) == 0
+    with pytest.raises(NoRows, match="no row has 'value' where method is a"):  # not an empty array: no claim of nothing
+        ends(ROWS, "value", method="a")
     x, y = mean_curve(ROWS, "value", method="b")
     np.testing.assert_array_equal(x, [1, 5])
     np.testing.assert_array_equal(y, [8, 3])

@@ -252,6 +252,9 @@ def test_a_name_that_is_unknown_or_does_not_fit_is_refused() -> None:
     real = problem(np.array([0.5, 1.0]), "squared")
     with pytest.raises(pf.PolyfedError, match="unknown metric 'rmsee'; did you mean 'rmse'"):
         pf.metrics.metric_named("rmsee", real)
+    for word, ours in (("RMSE", "rmse"), ("MSE", "squared_error"), ("roc_auc", "auc")):
+        with pytest.raises(pf.PolyfedError, match=f"unknown metric '{word}'; did you mean '{ours}'"):
+            pf.metrics.metric_named(word, real)
     with pytest.raises(pf.PolyfedError, match="'auc' is for classes, and loss 'squared' predicts real numbers"):
         pf.metrics.metric_named("auc", real)
     with pytest.raises(pf.PolyfedError, match=r"made by pf\.metrics\.custom"):

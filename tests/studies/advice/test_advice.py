@@ -10,6 +10,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
 import polyfed as pf
+from polyfed.studies.advice.clock import OutOfTime
 from polyfed.studies.advice.contenders import BUDGET, contenders
 from polyfed.studies.advice.trials import run_trial
 
@@ -167,10 +168,14 @@ def test_what_the_time_does_not_allow_is_said() -> None:
 def test_a_part_that_outlasts_the_time_is_ended_and_said(monkeypatch) -> None:
     """The clock leaps once a second part is under way."""
     fed = federation({f"s{k}": site(60, DIRECTION, k) for k in range(3)})
-    ended = iter([float("inf"), float("-inf")])
+
+    def out_of_time() -> None:
+        raise OutOfTime
+
+    looks = iter([lambda: None, out_of_time, lambda: None])
 
     def hurried(contender, model, problems, proper, rounds, progress, _):
-        return run_trial(contender, model, problems, proper, rounds, progress, next(ended, float("inf")))
+        return run_trial(contender, model, problems, proper, rounds, progress, next(looks))
 
     monkeypatch.setattr("polyfed.studies.advice.advice.run_trial", hurried)
     advice = pf.advise(fed, minutes=30, splits=3, rounds=2, methods=["global", "apfl"], models=["linear"])

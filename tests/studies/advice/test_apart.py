@@ -14,6 +14,8 @@ from polyfed.deploy.settings import read_toml
 from polyfed.models import linear
 from polyfed.problem.metrics import metric_named
 from polyfed.problem.problem import Problem
+from polyfed.report.advice_page import write_advice_page
+from polyfed.report.interval_line import signed
 from polyfed.studies.advice.advice import advise_with
 from polyfed.studies.advice.apart import sites_apart, trial_without
 from polyfed.studies.advice.contenders import contenders
@@ -54,7 +56,7 @@ def test_the_one_that_is_opposite_is_left_out_and_the_others_gain_by_that() -> N
     assert apart is not None
     assert apart.sites == (5,)
     assert apart.draws == (True, True)
-    without = trial_without(apart, joint, way, drawn, proper, 15, lambda _: None, float("inf"))
+    without = trial_without(apart, joint, way, drawn, proper, 15, lambda _: None)
     assert without is not None
     assert without.apart == [[5], [5]]
     rows = drawn[0].federation.test
@@ -74,20 +76,21 @@ def test_the_one_that_is_opposite_is_left_out_and_the_others_gain_by_that() -> N
     assert "alone" not in choice.deploys[:5]
 
 
+@pytest.mark.full
 def test_the_weights_are_those_of_a_federation_without_it() -> None:
     drawn = problems([1, 1, 1, -1], draws=1)
     proper = metric_named("log_loss", drawn[0])
     alone, (way, joint) = trained("alone", drawn)[1], trained("global", drawn)
     apart = sites_apart([alone, joint], drawn, proper)
     assert apart is not None
-    without = trial_without(apart, joint, way, drawn, proper, 15, lambda _: None, float("inf"))
+    without = trial_without(apart, joint, way, drawn, proper, 15, lambda _: None)
     fewer = Problem(drawn[0].federation.select([0, 1, 2]), linear(), "softmax", l2=1e-3)
     _, expected = trained("global", [fewer])
     assert without is not None
     np.testing.assert_array_equal(without.of("personal", "test")[0][:150], expected.of("personal", "test")[0])
 
 
-@pytest.mark.parametrize("signs", [[1, 1, 1, 1], [1, 1, -1, -1]])
+@pytest.mark.parametrize("signs", [pytest.param([1, 1, 1, 1], marks=pytest.mark.full), [1, 1, -1, -1]])
 def test_nobody_is_left_out_of_sites_that_are_alike_or_of_two_halves(signs) -> None:
     drawn = problems(signs)
     proper = metric_named("log_loss", drawn[0])
@@ -109,9 +112,21 @@ def test_files_train_the_others_together_and_the_site_apart_alone(tmp_path: Path
     assert together.federation.clients == ("a", "b", "c", "d")
     assert alone.federation.clients == ("odd",)
     assert [method.algorithm.name for method in alone.methods] == ["local"]
+    write_advice_page(advice, tmp_path / "page.html", title="t")
+    [own] = [site for site in advice.sites if site.client == "odd"]
+    assert (
+        f"<td>alone<br><small>together {signed(own.together_gain)}</small></td>" in (tmp_path / "page.html").read_text()
+    )
     commands = advice.next_commands(tmp_path / "out")
     assert f"polyfed compare {tmp_path / 'out' / 'alone.toml'}" in commands
     pytest.importorskip("flwr")
-    project_from_advice(tmp_path / "out", tmp_path / "study", "127.0.0.1", 8443)
-    assert not (tmp_path / "study" / "odd").exists()
+    project_from_advice(tmp_path / "out", tmp_path / "study", "127.0.0.1", 8443, with_rows=True)
+    odd = tmp_path / "study" / "odd"
+    assert sorted(path.name for path in odd.iterdir()) == ["alone.toml", "rows"]  # no key: it is no part of it
+    own = read_config(odd / "alone.toml")
+    assert own.federation.clients == ("odd",)
+    assert [method.algorithm for method in own.methods] == [method.algorithm for method in alone.methods]
+    for part in ("train", "validation", "test"):
+        np.testing.assert_array_equal(own.federation.split(part).x, alone.federation.split(part).x)
+        np.testing.assert_array_equal(own.federation.split(part).y, alone.federation.split(part).y)
     assert read_toml(tmp_path / "study" / "server" / "server.toml")["federation"]["sites"] == ["a", "b", "c", "d"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -10,7 +12,7 @@ from polyfed.models import linear
 from polyfed.problem.metrics import metric_named
 from polyfed.problem.problem import Problem
 from polyfed.studies.advice.choices import Deployed, federation_choice, site_choice, vote
-from polyfed.studies.advice.estimate import choose
+from polyfed.studies.advice.estimate import advised, choose
 from polyfed.studies.advice.trials import Trial
 
 
@@ -82,3 +84,21 @@ def test_a_site_that_is_unlike_the_others_does_not_keep_them_from_training_toget
         [joint.scores["personal validation"][0, :80], alone.scores["personal validation"][0, 80:]]
     )
     assert choice.losses["global (linear)"] == pytest.approx(np.mean(log_losses(deployed, labels)))
+
+
+def test_a_single_site_may_have_the_common_model_where_all_others_stay_alone() -> None:
+    labels = np.tile([0, 1, 1, 1], 30)
+    fed = pf.Federation.from_arrays(
+        {f"s{k}": dict.fromkeys(("train", "validation", "test"), (np.zeros((40, 1)), labels[:40])) for k in range(3)},
+        classes=2,
+    )
+    proper = metric_named("log_loss", Problem(fed, linear(), "softmax"))
+    alone, joint = trial("alone", [0.75, 0.75, 0.5], labels), trial("global", [0.5, 0.5, 0.75], labels)
+    choice = choose([alone, joint], 0, fed, proper)
+    both = {"alone (linear)": 0.1, "global (linear)": 0.2}
+    far = dataclasses.replace(choice, deploys=["alone", "alone", "personal"])
+    assert advised([alone, joint], [far], both) == (joint, ["alone", "alone", "personal"])
+    assert advised([alone, joint], [dataclasses.replace(far, deploys=["alone"] * 3)], both) == (alone, ["alone"] * 3)
+    without = dataclasses.replace(joint, apart=[[1]])
+    told = advised([alone, without], [far], {"alone (linear)": 0.3, "global (linear, some apart)": 0.2})
+    assert told == (without, ["alone", "alone", "personal"])

@@ -71,6 +71,7 @@ def test_a_mistake_in_it_is_named(section: dict[str, object], words: str) -> Non
         advice_settings(section, "x")
 
 
+@pytest.mark.full
 def test_the_advice_and_its_config_follow_from_it(tmp_path: Path) -> None:
     fed = federation({f"s{k}": site(60, DIRECTION, k) for k in range(3)})
     settings = AdviceSettings(

@@ -22,7 +22,8 @@ SMALL = Arena(
 
 
 def cell(method: str, seed: int, value: float | None, curve: str = "2 1 0.5", bits: float = 1e6) -> Cell:
-    return Cell("synthetic-1", method, seed, value, value, value, 2, bits, 1.0, curve, "lr 0.1", "s")
+    spec = spec_of(FEDERATIONS["synthetic-1"], CONTENDERS[method]) if method in CONTENDERS else "s"
+    return Cell("synthetic-1", method, seed, value, value, value, 2, bits, 1.0, curve, "lr 0.1", spec)
 
 
 def test_every_method_of_the_registry_stands_on_the_board_with_as_many_candidates() -> None:
@@ -31,7 +32,7 @@ def test_every_method_of_the_registry_stands_on_the_board_with_as_many_candidate
         candidates = contender.candidates(label, FEDERATIONS["airlines"])
         assert len({repr(each) for each in candidates}) == BUDGET
         rates = [getattr(each, contender.rate) for each in candidates]
-        assert all(0.01 <= rate <= 1 for rate in rates)
+        assert (min(rates), max(rates)) == FEDERATIONS["airlines"].rates
         steps = {getattr(each, "local_steps", 10) for each in candidates}
         assert steps == {10}
 
@@ -76,8 +77,8 @@ def test_rounds_are_those_that_the_budget_of_bits_pays_for(fixed: dict, costs: f
     problem = SMALL.problem(0)
     method = CONTENDERS["dcgd"].candidates("dcgd", SMALL)[0]
     method = dataclasses.replace(method, **{"compressor": "identity", **fixed})  # pyright: ignore[reportArgumentType]
-    assert rounds_of(SMALL, problem, method) == int(6 * 2 / costs)
-    assert rounds_of(SMALL, problem, pf.algorithms.Local()) == 6
+    assert rounds_of(SMALL, problem, [method]) == int(6 * 2 / costs)
+    assert rounds_of(SMALL, problem, [pf.algorithms.Local()]) == 6
 
 
 def test_a_cell_is_tuned_on_one_draw_and_judged_on_the_others() -> None:
@@ -148,13 +149,29 @@ def test_a_federation_with_few_methods_says_nothing_of_the_absent_ones(tmp_path:
     jitter = [0.0, 0.001, -0.001]
     rows = [("synthetic-1", "good", 0.9), ("synthetic-1", "local", 0.7), ("synthetic-1", "bad", 0.5)]
     rows += [("airlines", "local", 0.7), ("airlines", "bad", 0.9)]
-    made = [dataclasses.replace(cell(m, s, v + jitter[s - 1]), federation=f) for f, m, v in rows for s in (1, 2, 3)]
+    spec = {f: spec_of(FEDERATIONS[f], CONTENDERS["local"]) for f in ("synthetic-1", "airlines")}
+    made = [
+        dataclasses.replace(cell(m, s, v + jitter[s - 1]), federation=f, spec=spec[f])
+        for f, m, v in rows
+        for s in (1, 2, 3)
+    ]
     text = page(Board(tmp_path / "b.csv", made))
     assert "**On all 1 with every method.** Possibly first on each: good." in text
     assert "| bad | 3.0 (3.0 to 3.0) | 3 | 1 |" in text
     assert "Airlines, 2 methods" in text
     lone = [each for each in made if (each.federation, each.method) != ("synthetic-1", "bad")]
     assert "with every method" not in page(Board(tmp_path / "b.csv", lone))
+
+
+def test_rows_of_other_settings_are_not_drawn(tmp_path: Path) -> None:
+    made = [cell("local", seed, 0.7) for seed in (1, 2)] + [cell("apfl", seed, 0.9) for seed in (1, 2)]
+    assert "apfl has the highest mean" in page(Board(tmp_path / "b.csv", made))
+    earlier = [dataclasses.replace(each, spec="other") if each.method == "apfl" else each for each in made]
+    text = page(Board(tmp_path / "b.csv", earlier))
+    assert "local has the highest mean" in text
+    assert "| apfl |" not in text
+    assert f"not been run here with these settings: {len(CONTENDERS) - 1}." in text
+    assert "marks a value at the end of its range: 0 of 1 values." in text
 
 
 def test_a_file_adds_methods(tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ RULES = ("apfl", "diana", "fedavg", "fedbc", "l2gd", "perfedavg", "plsgd", "scaf
 """Methods of each kind of rule, and of each kind of state on the server; all others adapt in tests/algorithms."""
 
 
-@pytest.mark.parametrize("name", few(RULES, "apfl", "scaffold"))
+@pytest.mark.parametrize("name", few(RULES, "apfl"))
 def test_methods_give_newcomers_the_models_of_their_rules_also_from_disk(others, name, tmp_path) -> None:
     result = pf.simulate(others, small_method(name), rounds=3, eval_every=3, dtype="float64", seed=2)
     found = pf.personalize(result, late())

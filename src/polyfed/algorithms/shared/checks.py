@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import isfinite
 from numbers import Real
+from typing import cast
+
+import numpy as np
 
 from polyfed.algorithms.contract import Algorithm
 from polyfed.algorithms.shared.local_work import LocalSteps, Steps
@@ -28,6 +32,14 @@ def stepsize(owner: Algorithm, name: str, *, per_step: bool = False) -> None:
 def number(owner: Algorithm, name: str, low: float = 0.0, high: float = float("inf"), *, above: bool = False) -> None:
     """The field `name` must be a number in [low, high], or in (low, high] if `above`."""
     _number(owner, name, getattr(owner, name), low, high, above=above)
+
+
+def of_clients(owner: Algorithm, name: str, high: float = float("inf")) -> None:
+    """The field `name` must be a number in (0, high], or a list of such numbers, one for each client."""
+    value: object = getattr(owner, name)
+    value = cast(object, value.tolist()) if isinstance(value, np.ndarray) else value
+    for each in cast(Sequence[object], value) if isinstance(value, list | tuple) else (value,):
+        _number(owner, name, each, 0.0, high, above=True)
 
 
 def _number(owner: Algorithm, name: str, value: object, low: float, high: float, *, above: bool) -> None:

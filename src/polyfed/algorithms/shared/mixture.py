@@ -150,10 +150,9 @@ def smoothness(method: SmoothMixtureMethod, problem: Problem, wanted: str = "lr"
     """L_i of every client, and how convex the objective is: measured for linear models, else as the method was told."""
     known = problem.model.design is not None
     if method.smoothness is not None:
+        checks.of_clients(method, "smoothness")
         given = np.asarray(method.smoothness, np.float64)
-        if given.ndim == 0:
-            checks.number(method, "smoothness", above=True)
-        elif given.shape != (len(problem),):
+        if given.ndim and given.shape != (len(problem),):
             raise PolyfedError(
                 f"{method.name}: smoothness has {given.size} values, expected one for each of {len(problem)} clients"
             )
@@ -184,7 +183,7 @@ def compact(values: np.ndarray) -> float | np.ndarray:
 
 def check_alpha(method: Algorithm, alpha: float | str | list[float]) -> None:
     """A mixing weight that is one number must be in [0, 1]; others are checked when they are resolved."""
-    if isinstance(alpha, int | float) and not isinstance(alpha, bool):
+    if isinstance(alpha, int | float):
         checks.number(method, "alpha", 0.0, 1.0)
 
 

@@ -54,9 +54,9 @@ class SkippingMethod(ControlVariates, Steps):
 
     def check_skipping(self) -> None:
         checks.batches(self)
-        if isinstance(self.lr, int | float | str):
-            checks.number(self, "lr", above=True)
-        if isinstance(self.p, int | float | str):
+        if self.lr is not None:
+            checks.of_clients(self, "lr")
+        if self.p is not None:
             checks.number(self, "p", 0.0, 1.0, above=True)
         if self.accuracy is not None:
             checks.number(self, "accuracy", above=True)

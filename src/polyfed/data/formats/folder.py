@@ -17,7 +17,7 @@ from polyfed.data.split import ReadOptions
 if TYPE_CHECKING:
     from polyfed.data.federation import Federation
 
-KINDS = {".csv": "csv", ".parquet": "parquet", ".npz": "npz"}
+KINDS = {".csv": "csv", ".tsv": "csv", ".parquet": "parquet", ".npz": "npz"}
 
 
 def from_folder(

@@ -254,7 +254,7 @@ def _plain_target(column: Series) -> Any:
     words = words.mask(words.map(is_missing, na_action="ignore").eq(True))
     known = words.dropna()
     if len(known) and known.map(is_number).all():
-        return pd.to_numeric(words)
+        return pd.to_numeric(words.str.replace(",", "", regex=False))
     return words
 
 

@@ -60,7 +60,8 @@ def synthetic(
     reading is synthetic(sqrt(alpha), sqrt(beta)). Sigma_jj is a variance in both.
 
     `sizes` "lognormal" draws floor(LogNormal(4, 2)) + 50 rows per client, as published; `max_size` caps them, because
-    the law's tail is heavy. With `iid` all clients share one W, b and v.
+    the law's tail is heavy. With `iid` all clients share one W, b and v, and v has B in every place, as published: a v
+    ~ N(B, 1) would leave some draws with a single class.
 
     `on_demand` gives a `Population` with the same rows, made when a client is needed and kept nowhere: for very many
     clients. It has no columns.
@@ -114,7 +115,7 @@ def client_law(alpha: float, beta: float, features: int, classes: int, seed: int
     return ClientLaw(
         weights=model_mean + random.standard_normal((classes, features)),
         bias=model_mean + random.standard_normal(classes),
-        center=input_mean + random.standard_normal(features),
+        center=input_mean + (np.zeros(features) if client is None else random.standard_normal(features)),
         model_mean=float(model_mean),
         input_mean=float(input_mean),
     )

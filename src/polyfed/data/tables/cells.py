@@ -44,6 +44,8 @@ TRIED = 100
 """About so many words are tried before all are read as dates."""
 _CODE = re.compile(r"0\d{2,}")
 """A whole number that begins with 0, such as a postcode, is a word."""
+_THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?")
+"""A number whose thousands are set apart, as a DataFrame may have it; a CSV's are plain by now."""
 _LIKE_A_DATE = re.compile(r"\d{1,4}[-./:]\d{1,2}([-./:]\d{1,4})?([T ]\d.*)?(Z|[+-]\d\d:?\d\d)?")
 
 
@@ -162,7 +164,7 @@ def _number(word: str) -> float:
     if _CODE.fullmatch(word):
         return math.nan
     try:
-        value = float(word)
+        value = float(word.replace(",", "") if _THOUSANDS.fullmatch(word) else word)
     except ValueError:
         return math.nan
     return value if math.isfinite(value) else math.nan

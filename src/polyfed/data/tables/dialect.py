@@ -58,6 +58,7 @@ def find_dialect(
             whole = len(start) < LOOKED_AT
     except (OSError, EOFError, lzma.LZMAError) as error:
         raise PolyfedError(f"{path}: cannot be read as a csv table ({error})") from None
+    _refuse_other_files(path, start)
     encoding = encoding or _encoding(path, start)
     try:
         text = start.decode(encoding, errors="strict" if whole else "ignore")
@@ -67,6 +68,23 @@ def find_dialect(
     separator = separator or _separator(rows)
     cells = rows[separator]
     return Dialect(separator, encoding, decimal or _decimal(cells, separator), _codes(cells))
+
+
+def _refuse_other_files(path: Path, start: bytes) -> None:
+    """What is no text by its first bytes is refused with what to do."""
+    workbook = "an Excel workbook: save its sheet as CSV"
+    zipped = (
+        workbook if b"[Content_Types].xml" in start else "a zip archive: unpack it, or compress the table with gzip"
+    )
+    kinds = {
+        b"PK\x03\x04": zipped,
+        b"\xd0\xcf\x11\xe0": workbook,
+        b"\x1f\x8b": "compressed with gzip: call it .csv.gz",
+        b"PAR1": "a Parquet file: call it .parquet",
+    }
+    for begins, what in kinds.items():
+        if start.startswith(begins):
+            raise PolyfedError(f"{path}: is no csv table but {what}")
 
 
 def _encoding(path: Path, start: bytes) -> str:

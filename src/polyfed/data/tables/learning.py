@@ -136,7 +136,7 @@ class _Column:
         return None
 
     def _missing(self, read: int) -> bool:
-        """Whether rows are missing; cells that are there and cannot be read are told."""
+        """Whether rows are missing. Cells that cannot be read are reported."""
         if read < self.present:
             cells = self.present - read
             self.notes.append(

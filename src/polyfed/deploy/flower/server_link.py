@@ -13,6 +13,7 @@ from polyfed.core.files import write_text
 from polyfed.deploy.flower.processes import LOOPBACK, ChildProcess, environment, locked
 from polyfed.deploy.flower.superlink import CURRENT, ENDED, LOCK, PRESENT, REQUESTED, RunEnd, RunRequest
 from polyfed.deploy.keys import read_public_key, refuse_open
+from polyfed.deploy.server.handover import FINISHED
 from polyfed.deploy.server.ledger import RoundLine
 from polyfed.deploy.server.progress import read_progress
 from polyfed.deploy.settings import FederationSettings, read_toml, server_settings
@@ -109,7 +110,7 @@ class SuperLinkServer:
     def without_result(self) -> list[str]:
         """The sites that were not there when the run ended: another `polyfed deploy run` hands them the result."""
         with suppress(FileNotFoundError, json.JSONDecodeError):
-            told = json.loads((self.run_folder / "finished.json").read_text())
+            told = json.loads((self.run_folder / FINISHED).read_text())
             return [site for site in self.federation.sites if site not in told]
         return []
 

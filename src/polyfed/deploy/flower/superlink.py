@@ -187,7 +187,7 @@ class Office:
             return f"the server cannot write: {error}; `polyfed deploy run` goes on from the last round that was kept"
         except Exception as error:  # the server outlives a run that fails
             log.exception("the run failed")
-            return f"the run failed: {type(error).__name__}: {error}"
+            return printable(f"the run failed: {type(error).__name__}: {error}")
         return ""
 
 

@@ -36,6 +36,7 @@ from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 from polyfed.deploy.flower.grid import as_message
 from polyfed.deploy.flower.processes import locked
 from polyfed.deploy.keys import public_bytes, read_private_key, site_context
+from polyfed.deploy.protocol.plain_values import printable
 from polyfed.deploy.settings import SiteSettings
 
 log = logging.getLogger("polyfed")
@@ -195,5 +196,5 @@ def _reason(error: Exception) -> str:
     if isinstance(error, httpx.HTTPStatusError):
         return f"the server refused a request ({error.response.status_code})"
     if isinstance(error, httpx.ConnectError):
-        return f"the server cannot be reached ({error})"
-    return f"{error}" or type(error).__name__
+        return f"the server cannot be reached ({printable(str(error))})"
+    return printable(str(error)) or type(error).__name__

@@ -25,17 +25,6 @@ class SumHead(TypedDict):
     attempt: str
 
 
-class KeysRequest(SumHead):
-    """Phase 0: begin a sum; the rest is the fixed point in which it is computed."""
-
-    threshold: int
-    bound: float
-    parties: int
-    words: int
-    roster: list[str]
-    """the sites of the run: the sum is of some of these"""
-
-
 def majority(parties: int) -> int:
     """The fewest sites whose shares recover a mask: more than half, so that any two such groups overlap."""
     return max(FEWEST_SITES, parties // 2 + 1)

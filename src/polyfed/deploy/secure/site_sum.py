@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from polyfed.core.errors import PolyfedError
 from polyfed.core.files import JsonObject, write_text
 from polyfed.deploy.protocol.plain_values import Refused, json_object, whole_number
 from polyfed.deploy.secure.fixed_point import FixedPoint
@@ -77,7 +78,7 @@ class SecureSumSite:
     ) -> dict[str, Shares] | dict[str, list[str]]:
         """Shares for the sum; or, where this round was summed up with other sites before, which those were."""
         self._refuse_few(len(there))
-        summed: dict[str, list[str]] = json.loads(self.file.read_text()) if self.file.exists() else {}
+        summed = self._summed()
         before = summed.get(current.what, sorted(there))
         if before != sorted(there):
             return {"before": before}
@@ -85,6 +86,16 @@ class SecureSumSite:
         self.file.parent.mkdir(parents=True, exist_ok=True)
         write_text(self.file, json.dumps(summed | {current.what: sorted(there)}) + "\n")
         return shares
+
+    def _summed(self) -> dict[str, list[str]]:
+        """With whom what was summed up. A file that is damaged is not taken for none."""
+        try:
+            given = json.loads(self.file.read_text()) if self.file.exists() else {}
+        except ValueError as error:
+            raise PolyfedError(f"{self.file}: cannot be read: {error}; its backup has whose sums were given") from None
+        if not isinstance(given, dict):
+            raise PolyfedError(f"{self.file}: no list of sums; its backup has whose sums were given")
+        return given
 
     def masked(self, text: str, run: str, number: int, what: str, vector: np.ndarray) -> np.ndarray:
         """The upload of a round, under its masks; `what` says what it was computed from."""

@@ -1,8 +1,9 @@
 """The server's side of a run.
 
 agreement    what the run agrees on before round 1
-coordinator  the rounds, the checkpoints and the end
+coordinator  the rounds and the checkpoints
 going_back   the checkpoint before the newest
+handover     the end: every site gets the result
 ledger       what the server notes between two rounds
 privacy      secret noise, a secret cohort, and the privacy spent
 serve        a run over Flower's grid

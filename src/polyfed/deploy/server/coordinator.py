@@ -13,23 +13,22 @@ from pathlib import Path
 import jax
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, RecordDict
-from safetensors.numpy import save_file
 
 from polyfed.algorithms.contract import global_model
 from polyfed.core import trees
 from polyfed.core.errors import PolyfedError
-from polyfed.core.files import JsonObject, write_text
+from polyfed.core.files import JsonObject
 from polyfed.core.trees import Tree
 from polyfed.deploy.protocol import wire
 from polyfed.deploy.protocol.aggregate import check_aggregate
-from polyfed.deploy.protocol.bounds import read_metrics
 from polyfed.deploy.protocol.messages import MessageFor, OpenMessages, SiteGrid, SiteMessenger
-from polyfed.deploy.protocol.plain_values import Refused, json_object, plain_values, refusal_in
+from polyfed.deploy.protocol.plain_values import Refused
 from polyfed.deploy.protocol.rules import FederationRules
 from polyfed.deploy.protocol.site_facts import blank_federation
 from polyfed.deploy.protocol.terms import DeployedRun, method_to_json
 from polyfed.deploy.secure.server_sum import SecureSumServer, check_secure, words_of
 from polyfed.deploy.server.agreement import reach_agreement
+from polyfed.deploy.server.handover import hand_over
 from polyfed.deploy.server.ledger import AfterRound, Ledger
 from polyfed.deploy.server.privacy import PrivacyKeeper
 from polyfed.deploy.server.published import publish
@@ -47,8 +46,6 @@ from polyfed.engine.round.order import in_order
 from polyfed.engine.round.records import Sums, from_vector
 from polyfed.engine.simulation import as_traced
 from polyfed.problem.problem import Problem, precision
-from polyfed.report.deployed_page import Outcome, write_deployed_page
-from polyfed.report.deployed_runs import AT_SERVER as OUTCOMES
 
 log = logging.getLogger("polyfed")
 LONGEST_WAIT = 8
@@ -92,7 +89,7 @@ class Coordinator:
         while self.ledger.round < self.deployed.rounds:
             self._round()
         publish(self.folder, self.agreement, jax.tree.map(np.asarray, self.server), self.ledger.round)
-        self._finish()
+        hand_over(self)
 
     # The server's own state.
 
@@ -299,52 +296,6 @@ class Coordinator:
         self.backlog = {int(round): tree for round, tree in snapshot.server["backlog"].items()}
         self.ledger = Ledger(**meta["ledger"])
         log.info("going on after round %d", self.ledger.round)
-
-    # The end.
-
-    def _finish(self) -> None:
-        """Every site settles its last round and gets the trained server. An absent site gets it in a later `run`."""
-        file = self.folder / "finished.json"
-        finished: dict[str, object] = json.loads(file.read_text()) if file.exists() else {}
-        told = self.folder / OUTCOMES
-        outcomes: JsonObject = json.loads(told.read_text()) if told.exists() else {}
-        server = wire.as_record(wire.named(jax.tree.map(np.asarray, self.server)))
-        models = self.folder / "models"
-
-        def message_for(site: str) -> RecordDict:
-            counted = self.ledger.counted.get(site, NEVER)
-            message = RecordDict({"server": server})
-            if self.method.absorb is not None and counted != NEVER:
-                message["absorb"] = wire.as_record(wire.named(self.backlog[counted]))
-            message["about"] = ConfigRecord({"terms": self.agreement.terms[site].to_json(), "counted": counted})
-            return message
-
-        def take(site: str, reply: RecordDict) -> str | None:
-            values = plain_values(reply)
-            why = refusal_in(values)
-            if why is not None:
-                return why
-            metrics = read_metrics(json_object(values, "metrics")) if "metrics" in values else None
-            if "outcome" in values:
-                outcome = Outcome.from_json(json_object(values, "outcome"))
-                if (outcome.site, outcome.run) != (site, self.deployed.name):
-                    return "an outcome of another site or run"
-                outcomes[site] = asdict(outcome)
-            if "model" in reply.array_records:
-                model = wire.as_arrays(reply.array_records["model"])
-                wire.as_tree(model, self.params, "model")
-                models.mkdir(exist_ok=True)
-                save_file(model, models / f"{site}.safetensors")
-            finished[site] = metrics
-            return None
-
-        waiting = [site for site in self.deployed.sites if site not in finished]
-        self.sites.ask(waiting, message_for, "evaluate", deadline=self.rules.deadline, take=take)
-        write_text(file, json.dumps(finished, indent=1) + "\n")
-        if outcomes:
-            write_text(told, json.dumps(outcomes, indent=1) + "\n")
-            listed = [Outcome.from_json(outcomes[site]) for site in self.deployed.sites if site in outcomes]
-            write_deployed_page(listed, self.folder / "report.html", title=f"the run {self.deployed.name}")
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from polyfed.core.errors import PolyfedError
+from polyfed.deploy.server.handover import FINISHED
 from polyfed.engine.checkpoint import checkpoint as checkpoints
 
 
@@ -28,5 +29,5 @@ def go_back(folder: Path, round: int) -> None:
         there = ", ".join(map(str, sorted(kept))) or "none"
         raise PolyfedError(f"{folder}: there is no checkpoint of round {round} to go back to (kept: {there})")
     checkpoints.clear(folder / "checkpoint", checkpoints.name_of(round))
-    for name in ("finished.json", "stopped.txt"):
+    for name in (FINISHED, "stopped.txt"):
         (folder / name).unlink(missing_ok=True)

@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from polyfed.algorithms import PerFedBC
+from polyfed.algorithms.contract import Algorithm
+from polyfed.algorithms.shared.compressed import CompressedMethod
 from polyfed.algorithms.shared.local_work import LocalSteps, work_of
 from polyfed.core.errors import PolyfedError
 from polyfed.core.files import write_text
@@ -16,6 +19,7 @@ from polyfed.data.tables.sums import MIN_COUNT
 from polyfed.deploy.protocol.plain_values import Refused, printable
 from polyfed.deploy.protocol.tables import TableSettings
 from polyfed.deploy.protocol.terms import Terms
+from polyfed.problem.objective import Batching
 
 log = logging.getLogger("polyfed")
 NOT_PINNED = ("run", "site", "kind", "preparation", "longest", "alone")
@@ -33,7 +37,7 @@ class RunPolicy:
     algorithms: tuple[str, ...] = ()
     """those that may run here; none named: any"""
     smallest_batch: int = 8
-    """the fewest rows in a step: a step on one row tells that row"""
+    """the fewest rows in a step, the last one of a pass included: a step on one row tells that row"""
     fewest_steps: int = 1
     """the fewest steps in a round"""
     fewest_sites: int = 2
@@ -59,6 +63,12 @@ class RunPolicy:
         batch = rows if work.size == "full" else min(work.size, rows)
         if batch < self.smallest_batch:
             raise Refused(f"its policy allows batches of at least {self.smallest_batch} rows, the run has {batch}")
+        last = rows % batch
+        if 0 < last < self.smallest_batch and _ends_a_pass(method, work, rows // batch):
+            raise Refused(
+                f"its policy allows batches of at least {self.smallest_batch} rows, the last one of a pass has {last}; "
+                "algorithm.replace = true draws whole ones"
+            )
         steps = work.steps if isinstance(method, LocalSteps) else 1
         if work.epochs is not None:
             steps = work.epochs * max(1, -(-rows // max(batch, 1)))
@@ -75,6 +85,15 @@ class RunPolicy:
             raise Refused(f"its policy allows noise of at least {self.noise:g}, the run has {noise:g}")
         if terms.clip is not None and terms.clip > self.clip:
             raise Refused(f"its policy allows a clip of at most {self.clip:g}, the run has {terms.clip:g}")
+
+
+def _ends_a_pass(method: Algorithm, work: Batching, whole: int) -> bool:
+    """Whether a round may come to the last batch of a pass over the rows, after the whole ones: it has what is left."""
+    if work.replace or isinstance(method, CompressedMethod):  # which takes one batch
+        return False
+    if work.epochs is not None or not isinstance(method, LocalSteps):  # a number of steps that is drawn
+        return True
+    return whole < max(work.steps, method.inner_steps if isinstance(method, PerFedBC) else 0)
 
 
 class PinnedTerms:
@@ -142,7 +161,14 @@ def _plain(terms: Terms) -> dict[str, Any]:
 
 
 def _read(path: Path) -> list[dict[str, Any]]:
-    return json.loads(path.read_text()) if path.exists() else []
+    """The terms in a file. One that is damaged is not taken for none: others would be pinned in its place."""
+    try:
+        given = json.loads(path.read_text()) if path.exists() else []
+    except (OSError, ValueError) as error:
+        raise PolyfedError(f"{path}: cannot be read: {error}; its backup has what was accepted") from None
+    if not isinstance(given, list) or not all(isinstance(terms, dict) for terms in given):
+        raise PolyfedError(f"{path}: no list of terms; its backup has what was accepted")
+    return given
 
 
 def _differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:

@@ -288,12 +288,10 @@ class Site:
     ) -> SavedState:
         """The state as of the last round that the server counted. It is on the disk before anything else happens."""
         counted = whole_number(values, "counted")
-        saved = file.read()
+        saved = file.read(counted)
         if saved is None:
             saved = SavedState(work.prepared())
             file.write(saved)
-        if counted < saved.counted:
-            saved = file.went_back(counted) or saved
         if "round" in values:
             number = whole_number(values, "round")
             if number < max(saved.sent, saved.counted + 1):

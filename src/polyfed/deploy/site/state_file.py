@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,12 +13,14 @@ from safetensors import SafetensorError, safe_open
 from polyfed.algorithms.contract import State
 from polyfed.core.errors import PolyfedError
 from polyfed.deploy.protocol.names import checked_name
-from polyfed.engine.checkpoint.tensors import load_tree, save_tree
+from polyfed.engine.checkpoint.tensors import load_tree, named, save_tree
 
 NEVER = -1
 """Stands for no round."""
 KEPT_ROUNDS = 5
 """How many checkpoints a server keeps, and as many states a site: so far back can a run go."""
+DIGEST = 32
+"""The bytes of a state's digest."""
 
 
 @dataclass(frozen=True)
@@ -51,12 +54,23 @@ class StateFile:
         self.path = folder / checked_name(run, "the run") / "state.safetensors"
         self._like, self._pending = like, pending
 
-    def read(self) -> SavedState | None:
-        """The saved state; None at the start of a run."""
-        return self._read(self.path)
+    def read(self, counted: int) -> SavedState | None:
+        """The saved state, or where it is newer or damaged that after round `counted`, if it is kept.
 
-    def went_back(self, counted: int) -> SavedState | None:
-        """The state after an earlier round, for a server that went back to it; None if it is not kept."""
+        None at the start of a run.
+        """
+        try:
+            saved = self._read(self.path)
+        except PolyfedError:
+            saved = self._went_back(counted)
+            if saved is None:
+                raise
+        if saved is not None and counted < saved.counted:
+            saved = self._went_back(counted) or saved
+        return saved
+
+    def _went_back(self, counted: int) -> SavedState | None:
+        """The state after an earlier round, for a server that goes on from there; None if it is not kept."""
         saved = self._read(self._before(counted))
         if saved is None:
             return None
@@ -85,15 +99,28 @@ class StateFile:
         try:
             with safe_open(path, framework="np") as file:
                 sent = int(file.get_tensor("sent"))
-            saved = load_tree(path, self._tree(SavedState(self._like, NEVER, self._pending, sent)))
+            like = self._tree(SavedState(self._like, NEVER, self._pending, sent))
+            saved = load_tree(path, {**like, "digest": np.zeros(DIGEST, np.uint8)})
         except (OSError, SafetensorError) as error:
-            raise PolyfedError(f"{path}: cannot be read: {error}") from None
+            raise PolyfedError(f"{path}: cannot be read: {error}{self._way_out()}") from None
+        except PolyfedError as error:
+            raise PolyfedError(f"{error}{self._way_out()}") from None
+        if not np.array_equal(saved.pop("digest"), _digest(saved)):
+            raise PolyfedError(f"{path}: this state is not as it was written{self._way_out()}")
         return SavedState(saved["state"], int(saved["counted"]), saved["pending"], sent)
+
+    def _way_out(self) -> str:
+        """What an operator can do about a damaged state."""
+        kept = max(map(_round_in, self.path.parent.glob("before-*.safetensors")), default=0)
+        return (
+            f"; `polyfed deploy run --back-to {kept}` at the server goes on from what is kept here" if kept > 0 else ""
+        )
 
     def write(self, saved: SavedState) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         part = self.path.with_name(f".{self.path.name}.part")
-        save_tree(part, self._tree(saved))
+        tree = self._tree(saved)
+        save_tree(part, {**tree, "digest": _digest(tree)})
         for file in (part, self.path.parent):
             handle = os.open(file, os.O_RDONLY)
             try:
@@ -110,6 +137,15 @@ class StateFile:
             "counted": np.int64(saved.counted),
             "sent": np.int64(saved.sent),
         }
+
+
+def _digest(tree: dict[str, State]) -> np.ndarray:
+    """Of all arrays and their names: a bit that flipped on the disk must not go into a sum."""
+    digest = hashlib.blake2b(digest_size=DIGEST)
+    for name, leaf in sorted(named(tree).items()):
+        digest.update(f"{name} {leaf.dtype} {leaf.shape}\n".encode())
+        digest.update(np.ascontiguousarray(leaf).data)
+    return np.frombuffer(digest.digest(), np.uint8)
 
 
 def _round_in(path: Path) -> int:

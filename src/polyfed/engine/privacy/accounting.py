@@ -51,7 +51,7 @@ class Accountant:
 
     @property
     def _by_chance(self) -> bool:
-        """Whether a client takes part whoever else does: always, or by a coin of its own."""
+        """Whether a client takes part independently of the others: always, or by a coin of its own."""
         return self.sampling.full or self.sampling.probability is not None
 
     def epsilon(self, rounds: int) -> float:

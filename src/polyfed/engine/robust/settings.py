@@ -132,7 +132,7 @@ class Aggregate:
 
 
 def window(past: Sequence[float], real: DTypeLike) -> jax.Array:
-    """The last rounds' median norms, with NaN for those that there were not."""
+    """The last rounds' median norms; NaN stands for rounds before the first."""
     kept = list(past)[-WINDOW:]
     return jnp.asarray([np.nan] * (WINDOW - len(kept)) + kept, real)
 

@@ -165,7 +165,7 @@ class Streamed:
         self._rows.put(left[self.layout.owned(left)], kept)  # of a method without states there are no blocks
 
     def everybodys(self, values: np.ndarray) -> np.ndarray:
-        """(devices, slots), of which each process knows its own."""
+        """(devices, slots); each process has the part of its own devices."""
         return hosts.gathered(self.layout.own(values)).reshape(values.shape)
 
     def cohort(self, number: int) -> tuple[np.ndarray, np.ndarray]:

@@ -29,7 +29,7 @@ class SharedParts:
         return _map(lambda mixture: mixture._replace(own=None, grad_norm=None), states)
 
     def joined(self, kept: State, clients: np.ndarray) -> State:
-        """The states of these clients, of which the rest was kept."""
+        """The whole states of these clients, from the bank's part and the part that was kept."""
         if self.bank is None:
             return kept
         own, norms = self.bank.rows(clients)

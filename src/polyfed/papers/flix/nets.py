@@ -17,6 +17,7 @@ from polyfed.papers.shared.net_tasks import (
     ALPHAS,
     BATCH,
     COHORT,
+    FLIX_ROUNDS,
     ROLES,
     SEEDS,
     WRITERS,
@@ -65,7 +66,7 @@ def flix_tasks(quick: bool) -> dict[str, FlixTask]:
 
 def _writers(like: Setting, quick: bool) -> FlixTask:
     large = accelerated() and not quick
-    rounds = 3000 if large else 5 if quick else 150
+    rounds = FLIX_ROUNDS if large else 5 if quick else 150
     setting = Setting(
         like.source, like.data, like.model, 0.0, rounds, 10, BATCH, like.rates, COHORT, max(1, rounds // 10)
     )
@@ -108,7 +109,7 @@ def _roles(quick: bool) -> FlixTask:
         like.setting.rates,
         like.seeds,
         not quick,
-        like.size.replace("1,000", "3,000"),
+        like.whole_size(FLIX_ROUNDS),
     )
 
 

@@ -62,7 +62,7 @@ def ablation_task(quick: bool) -> AblationTask:
     task = tasks(quick)[WRITERS]
     rounds = task.setting.rounds if quick or not accelerated() else 300
     setting = replace(task.setting, rounds=rounds, every=max(1, rounds // 15))
-    scope = scope_of({WRITERS: task.scope.replace("1,000 rounds", f"{rounds} rounds instead of 1,000")})
+    scope = scope_of({WRITERS: task.size(rounds=rounds)})
     return AblationTask(setting, task.local, task.seeds, task.budget, scope)
 
 

@@ -115,7 +115,7 @@ def _measured(chosen: dict[NetTask, Sequence[float]], progress: ExperimentProgre
         mine, table = run(task, alphas, progress)
         rows += mine
         notes += [table] if table else []
-    return Measured(rows, settings_of(list(chosen)), notes, scope_of({task.name: task.size for task in chosen}))
+    return Measured(rows, settings_of(list(chosen)), notes, scope_of({task.name: task.whole_size() for task in chosen}))
 
 
 def settings_of(chosen: Sequence[NetTask]) -> dict[str, object]:

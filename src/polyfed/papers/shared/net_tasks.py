@@ -12,6 +12,8 @@ from polyfed.papers.shared.held_out import Options, options
 from polyfed.papers.shared.tuned import Setting
 
 P, BATCH, COHORT, SEEDS = 0.2, 20, 10, 5
+SCAFFLIX_ROUNDS, FLIX_ROUNDS = 1000, 3000
+"""The papers'."""
 ALPHAS = (0.1, 0.3, 0.5, 0.7, 0.9)
 WRITERS, ROLES = "MNIST by writer", "Shakespeare by role"
 
@@ -29,12 +31,17 @@ class NetTask:
     budget: int
     """candidates for each method: as many as the setting has rates; 0 where nothing is tuned"""
     scope: str
-    """its size beside the paper's, but for the alphas; nothing in a quick run"""
+    """its size beside the paper's, but for rounds and alphas; nothing in a quick run"""
 
-    @property
-    def size(self) -> str:
-        """The same with its alphas."""
-        return self.scope and f"{self.scope}, alpha = {', '.join(f'{alpha:g}' for alpha in self.alphas)}"
+    def size(self, published: int = SCAFFLIX_ROUNDS, rounds: int | None = None) -> str:
+        """The same with the rounds that are run, beside the published ones."""
+        rounds = self.setting.rounds if rounds is None else rounds
+        fewer = "" if rounds == published else f" instead of {published:,}"
+        return self.scope and f"{self.scope}, {rounds:,} rounds{fewer}"
+
+    def whole_size(self, published: int = SCAFFLIX_ROUNDS) -> str:
+        """And with its alphas."""
+        return self.scope and f"{self.size(published)}, alpha = {', '.join(f'{alpha:g}' for alpha in self.alphas)}"
 
 
 def scope_of(scopes: Mapping[str, str]) -> str:
@@ -62,9 +69,7 @@ def accelerator_size() -> dict[str, NetTask]:
     steep = (0.3, 1.0, 3.0)
     roles = _setting("shakespeare", options(clients=100, predict="all"), "lstm", 1000, steep)
     return {
-        WRITERS: NetTask(
-            WRITERS, writers, ALPHAS, local, SEEDS, len(rates), f"all writers and the CNN, 1,000 rounds, {few}"
-        ),
+        WRITERS: NetTask(WRITERS, writers, ALPHAS, local, SEEDS, len(rates), f"all writers and the CNN, {few}"),
         ROLES: NetTask(
             ROLES,
             roles,
@@ -72,7 +77,7 @@ def accelerator_size() -> dict[str, NetTask]:
             options(plm_epochs=25, plm_batch=BATCH),
             SEEDS,
             len(steep),
-            f"100 roles instead of all, 1,000 rounds, {few}",
+            f"100 roles instead of all, {few}",
         ),
     }
 
@@ -83,12 +88,12 @@ def small_size() -> dict[str, NetTask]:
     writers = _setting("mnist_by_writer", options(clients=50), "mlp32", 100, rates)
     roles = _setting("shakespeare", options(clients=12, length=40, predict="all"), "lstm32", 30, (1.0, 3.0, 10.0))
     handwriting = (
-        "50 writers instead of all, an MLP with one hidden layer of 32 instead of the CNN, 100 rounds instead of "
-        "1,000, three stepsizes instead of six"
+        "50 writers instead of all, an MLP with one hidden layer of 32 instead of the CNN, three stepsizes instead of "
+        "six"
     )
     plays = (
-        "12 roles instead of all, 40 characters at a time instead of 80, an LSTM of width 32 instead of 256, 30 rounds "
-        "instead of 1,000, three stepsizes instead of six"
+        "12 roles instead of all, 40 characters at a time instead of 80, an LSTM of width 32 instead of 256, three "
+        "stepsizes instead of six"
     )
     local = options(plm_epochs=20, plm_batch=BATCH)
     return {

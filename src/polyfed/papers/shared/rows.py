@@ -13,6 +13,10 @@ from polyfed.core.errors import PolyfedError
 from polyfed.papers.shared.experiment import Row
 
 
+class NoRows(PolyfedError):
+    """What a claim or a picture is about was not measured."""
+
+
 def read_rows(file: Path) -> list[Row]:
     """The rows of a data.csv: numbers as numbers; an empty cell is a column that the row does not have."""
     if not file.is_file():
@@ -47,6 +51,8 @@ def ends(rows: Iterable[Row], name: str, /, **facts: Any) -> np.ndarray:
     for row in where(rows, **facts):
         if name in row and row.get("round", 0) >= latest.get(row["seed"], row).get("round", 0):
             latest[row["seed"]] = row
+    if not latest:
+        raise NoRows(f"no row has {name!r} where {', '.join(f'{key} is {value}' for key, value in facts.items())}")
     return np.array([latest[seed][name] for seed in sorted(latest)], float)
 
 

@@ -211,7 +211,7 @@ def _is_matrix(body: Body, place: int) -> bool:
 
 @dataclass(frozen=True)
 class _Value:
-    """A value of which an analysis knows no more than when it is known; also a factor, of which it knows nothing."""
+    """All that an analysis knows of a value or a factor: the stage at which it is known."""
 
     level: int
 

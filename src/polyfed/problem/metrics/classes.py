@@ -29,7 +29,7 @@ def balanced_accuracy(scores: np.ndarray, labels: np.ndarray) -> float:
 
 
 def f1(scores: np.ndarray, labels: np.ndarray) -> float:
-    """2 tp / (2 tp + fp + fn): of class 1 of two; of more, the mean over the classes that are there or predicted."""
+    """2 tp / (2 tp + fp + fn) of class 1; of more than two classes, the mean over those in the labels or predicted."""
     guess = predicted(scores)
     count = 2 if scores.ndim == 1 else scores.shape[1]
     twice = 2 * np.bincount(labels, weights=guess == labels, minlength=count)

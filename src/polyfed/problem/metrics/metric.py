@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from numbers import Real
@@ -15,6 +16,9 @@ Kind = Literal["classes", "tags", "real"]
 """What is predicted: one of some classes, which of some tags a row has, or real numbers."""
 Function = Callable[[np.ndarray, np.ndarray], float]
 """(scores, labels) of some rows -> number."""
+
+FROM_0_TO_1 = frozenset({"auc", "average_precision", "f1", "micro_f1", "macro_f1", "calibration_error"})
+"""Metrics that lie between 0 and 1, beside those that are shown in per cent."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,11 @@ class Metric:
     def __post_init__(self) -> None:
         if not self.label:
             object.__setattr__(self, "label", self.name.replace("_", " "))
+
+    @property
+    def largest(self) -> float:
+        """The largest difference that there can be between two of its values."""
+        return 1.0 if self.is_share or self.name in FROM_0_TO_1 else math.inf
 
     def __call__(self, scores: np.ndarray, labels: np.ndarray) -> float:
         """NaN where there are no rows, or where scores are not finite."""

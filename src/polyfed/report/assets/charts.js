@@ -142,7 +142,7 @@ function drawBoxes() {
   }
   const labels = { tickmode: "array", tickvals: names.map((_, at) => at), ticktext: names.map((name) => wrapped(name, narrow() ? 14 : 24)) };
   const side = axis("", { ...labels, range: [names.length - 0.4, -0.6], showgrid: false, nticks: 0 });
-  show($("boxes"), traces, layout({ xaxis: valueAxis(`${title(DATA.split)} ${DATA.label} of a client`, DATA.share), yaxis: side, hovermode: "closest" }), 86 + 62 * Math.max(1, names.length));
+  show($("boxes"), traces, layout({ xaxis: valueAxis(`${title(DATA.split)} ${DATA.label} of a client`, DATA.share, DATA.from0to1 ? { minallowed: -0.04, maxallowed: 1.04 } : {}), yaxis: side, hovermode: "closest" }), 86 + 62 * Math.max(1, names.length));
   return true;
 }
 

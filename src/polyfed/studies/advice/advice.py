@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,10 +17,12 @@ from polyfed.problem.metrics import Metric, default_metric, metric_named
 from polyfed.problem.problem import Problem
 from polyfed.studies.advice.answer import Advice, SiteAdvice, end_of
 from polyfed.studies.advice.apart import Apart, tried_without, without
-from polyfed.studies.advice.choices import Deployed, federation_choice, vote
+from polyfed.studies.advice.choices import Deployed
+from polyfed.studies.advice.clock import Clock, OutOfTime
 from polyfed.studies.advice.contenders import ALONE
 from polyfed.studies.advice.estimate import (
     SplitChoices,
+    advised,
     best_alone,
     choose,
     comparison,
@@ -32,7 +34,7 @@ from polyfed.studies.advice.influence import influence
 from polyfed.studies.advice.kept_parts import KeptParts
 from polyfed.studies.advice.private import noise_for, privacy_cost
 from polyfed.studies.advice.settings import AdviceSettings
-from polyfed.studies.advice.trials import OutOfTime, Trial, run_trial
+from polyfed.studies.advice.trials import Trial, run_trial
 from polyfed.studies.gains import Gains
 from polyfed.studies.verdicts import count_verdicts, detectable, verdict
 
@@ -49,21 +51,6 @@ FASTEST = 2.0
 """Seconds that no part of the work is thought to stay below, before any was timed."""
 Progress = Callable[[str, float], None]
 """Called with what is being done, and which share of it is."""
-
-
-@dataclass(frozen=True)
-class Clock:
-    """When the work began, when trying must end, and when all of it must."""
-
-    begun: float
-    tried_by: float
-    end: float
-
-    @classmethod
-    def of(cls, settings: AdviceSettings) -> Clock:
-        begun = time.monotonic()
-        kept = AFTERWARDS if settings.epsilon is None else WITH_PRIVACY
-        return cls(begun, begun + (1 - kept) * 60 * settings.minutes, begun + 60 * settings.minutes)
 
 
 class AdviceStopped(Interrupted):
@@ -125,11 +112,12 @@ def advise_with(
     folder: str | Path | None = None,
     resume: bool = False,
     progress: Progress | None = None,
+    begun: float | None = None,
 ) -> Advice:
-    """`advise`, with all that can be set."""
+    """`advise`, with all that can be set; `begun`: when the time began, such as before the table was read."""
     settings.check()
     _check(federation)
-    clock = Clock.of(settings)
+    clock = Clock(60 * settings.minutes, AFTERWARDS if settings.epsilon is None else WITH_PRIVACY, begun)
     say = progress or (lambda *_: None)
     federations = [federation.redrawn(settings.seed + split) for split in range(settings.splits)]
     loss = "softmax" if federation.classes is not None else _binary_or_squared(federation)
@@ -144,7 +132,8 @@ def advise_with(
         noise_for(settings.epsilon, settings.rounds, len(federation))  # refuses before anything is trained
     kept = None if folder is None else KeptParts.begin(Path(folder), settings.identity(federation), resume)
     trials, skipped = _trained(settings, problems, proper, clock, kept, say)
-    more, left = tried_without(trials, settings.ways, problems, proper, settings.rounds, clock.end, say)
+    clock.afterwards()
+    more, left = tried_without(trials, settings.ways, problems, proper, settings.rounds, clock, say)
     trials, skipped = [*trials, *more], [*skipped, *left]
     return _answer(settings, trials, problems, federations, shown, proper, skipped, clock, say)
 
@@ -168,15 +157,14 @@ def _trained(
         if kept is None:
             known = took.get(name) or [1.5 * max(map(max, took.values()), default=FASTEST)]
             expected = float(np.median(known))  # a part that outlasts the time is ended
-            if trials and time.monotonic() + expected > clock.tried_by:
+            if trials and not clock.allows(expected):
                 skipped.append(what)
                 continue
             started = time.monotonic()
-            latest = clock.tried_by if trials else float("inf")
+            tell = partial(say, what)
             try:
-                kept = run_trial(
-                    way, name, problems[name], proper, settings.rounds, lambda share, w=what: say(w, share), latest
-                )
+                look = partial(clock.look, bool(trials))
+                kept = run_trial(way, name, problems[name], proper, settings.rounds, tell, look)
             except OutOfTime:
                 skipped.append(what)
                 continue
@@ -207,15 +195,14 @@ def _answer(
     if not any(trial.contender == ALONE for trial in trials):
         raise PolyfedError("training alone diverged with every stepsize: are features on very different scales?")
     choices = [choose(trials, split, federations[split], proper) for split in range(len(federations))]
-    names = {key_of(trial): trial for trial in trials}
-    mean_loss = {key: float(np.mean([choice.losses[key] for choice in choices])) for key in names}
-    winner = names[federation_choice(mean_loss, key_of(best_alone(trials, None)))]
+    mean_loss = {key: float(np.mean([choice.losses[key] for choice in choices])) for key in map(key_of, trials)}
+    winner, told = advised(trials, choices, mean_loss)
     contender = next(way for way in settings.ways if way.name == winner.contender)
     candidate = contender.candidates[winner.best]
     alone = next((t for t in trials if t.contender == ALONE and t.model == winner.model), best_alone(trials, None))
     alone_way = next(way for way in settings.ways if way.name == ALONE)
     apart = None if not winner.apart else Apart.of(winner)
-    advised, together = (gains_of(federations, choices, shown, free) for free in (True, False))
+    followed, together = (gains_of(federations, choices, shown, free) for free in (True, False))
     cost = effects = None
     if winner.contender != ALONE and settings.epsilon is not None:
         say(f"privacy at epsilon {settings.epsilon:g}", 0.0)
@@ -223,7 +210,7 @@ def _answer(
         try:
             cost = privacy_cost(
                 settings.epsilon, candidate, winner.model, own, choices, problems, federations, shown, proper,
-                settings.rounds, clock.end, say, apart,
+                settings.rounds, clock.look, say, apart,
             )  # fmt: skip
         except OutOfTime:
             skipped.append(f"privacy at epsilon {settings.epsilon:g}")
@@ -232,7 +219,7 @@ def _answer(
         training = [without(problem, apart.sites) for problem in training]
     if winner.contender != ALONE and 2 < len(training[0].federation) <= MOST_INFLUENCE:
         say("leaving each site out", 0.0)
-        effects = influence(training, candidate, proper, settings.rounds, clock.end)
+        effects = influence(training, candidate, proper, settings.rounds, clock)
         if effects is None:
             skipped.append("leaving each site out")
     fed = federations[0]
@@ -243,10 +230,8 @@ def _answer(
         candidate,
         alone_way.candidates[alone.best],
         shown,
-        _sites(
-            federations, choices, advised, together, shown, "alone" if winner.contender == ALONE else "personal", winner
-        ),
-        advised.mean,
+        _sites(federations, choices, followed, together, shown, told, winner),
+        followed.mean,
         comparison(trials, mean_loss, problems, federations, shown, proper),
         skipped,
         [str(caution) for caution in cautions(fed)],
@@ -254,7 +239,7 @@ def _answer(
         winner.bits_up,
         winner.bits_down,
         winner.seconds,
-        time.monotonic() - clock.begun,
+        clock.spent,
         settings,
         effects,
         cost,
@@ -265,28 +250,25 @@ def _answer(
 def _sites(
     federations: list[Federation],
     choices: list[SplitChoices],
-    advised: Gains,
+    followed: Gains,
     together: Gains,
     shown: Metric,
-    default: Deployed,
+    told: list[Deployed],
     winner: Trial,
 ) -> list[SiteAdvice]:
     fed = federations[0]
     personal: Deployed = "global" if winner.deploys_global else "personal"
-    corrected = count_verdicts(advised.clients).verdicts
+    corrected = count_verdicts(followed.clients).verdicts
     sizes = sum((fed.split(part).sizes for part in ("train", "validation", "test")), np.zeros(len(fed), int))
     sites = []
     for place, client in enumerate(fed.clients):
-        own, joint = advised.clients[place], together.clients[place]
-        told = vote([choice.deploys[place] for choice in choices], default)
-        if winner.apart and place in Apart.of(winner).sites:
-            told = "alone"
+        own, joint = followed.clients[place], together.clients[place]
         sites.append(
             SiteAdvice(
                 client,
                 int(sizes[place]),
                 int(fed.test.sizes[place]),
-                personal if told == "personal" else told,
+                personal if told[place] == "personal" else told[place],
                 verdict(own),
                 own.estimate,
                 end_of(own, own.low),
@@ -316,7 +298,9 @@ def _federation(data: Any, client: str | None, target: str | None, seed: int) ->
     if client is None or target is None or not hasattr(data, "columns"):
         kind = type(data).__name__
         raise PolyfedError(f"advise needs a Federation, or a table with client= and target=, found {kind}")
-    return Federation.from_dataframe(data, client=client, target=target, validation=VALIDATION, test=TEST, seed=seed)
+    return Federation.from_dataframe(
+        data, client=client, target=target, validation=VALIDATION, test=TEST, seed=seed, prepare=True
+    )
 
 
 def _check(federation: Federation) -> None:

@@ -89,14 +89,12 @@ class Advice:
         """The answer in one sentence; it counts sites after Holm's correction."""
         counts = {word: sum(site.verdict_among_all == word for site in self.sites) for word in ("gains", "loses")}
         total, own = len(self.sites), sum(site.deploy == "alone" for site in self.sites)
-        if self.method == ALONE and own == total:
+        if self.method == ALONE:
             if not any(row["method"] not in (ALONE, "constant") for row in self.table):
                 return "Cannot tell: the time was too short to try any way of training together"
             return "Stay alone: no way of training together has a lower validation loss"
         without = f", without {', '.join(self.apart)}" if self.apart else ""
         start = f"Train together with {self.label} ({self.model}){without}: it"
-        if self.method == ALONE:
-            start = f"Stay alone, but for {total - own} of {total} sites: that"
         unsure = total - sum(counts.values())
         doubt = f"; for {unsure} the rows cannot tell" if unsure else ""
         alone = f"; {own} should deploy {'its' if own == 1 else 'their'} own model" if 0 < own < total else ""
@@ -122,7 +120,7 @@ class Advice:
 
     @property
     def not_tried(self) -> str:
-        """What the time did not allow; a model of which nothing was tried is said once."""
+        """What the time did not allow. A model that was not tried at all is named once."""
         left = list(self.skipped)
         for model in self.settings.kinds:
             every = [f"{way.label}, {model}" for way in self.settings.ways]
@@ -143,7 +141,7 @@ class Advice:
     def next_commands(self, folder: Path) -> list[str]:
         """What to do next: repeat it, and where training together is advised, deploy it."""
         again = f"polyfed compare {shlex.quote(str(folder / 'config.toml'))}"
-        if self.method == ALONE and all(site.deploy == "alone" for site in self.sites):
+        if self.method == ALONE:
             return [again]
         own = folder / "alone.toml"
         apart = [f"polyfed compare {shlex.quote(str(own))}"] if own.exists() else []

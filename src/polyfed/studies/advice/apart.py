@@ -15,8 +15,9 @@ from polyfed.engine.privacy.mechanism import Privacy
 from polyfed.problem.metrics import Metric, constant_scores
 from polyfed.problem.problem import Problem
 from polyfed.studies.advice.choices import certainly_lower
+from polyfed.studies.advice.clock import Clock, OutOfTime
 from polyfed.studies.advice.contenders import ALONE, Contender
-from polyfed.studies.advice.trials import OutOfTime, Trial, run_trial
+from polyfed.studies.advice.trials import Trial, run_trial
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,7 +86,7 @@ def trial_without(
     proper: Metric,
     rounds: int,
     progress: Callable[[float], None],
-    end: float,
+    look: Callable[[], None] = lambda: None,
     privacy: Privacy | None = None,
 ) -> Trial | None:
     """`way` trained without the sites apart, in the draws that name them; all else is that of `base`.
@@ -98,7 +99,7 @@ def trial_without(
     rest = others(problems[0], apart.sites)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = run_trial(way, base.model, fewer, proper, rounds, progress, end, privacy)
+        found = run_trial(way, base.model, fewer, proper, rounds, progress, look, privacy)
     if found is None or not found.scores:
         return found
     scores = {name: values.copy() for name, values in base.scores.items() if name in found.scores}
@@ -128,7 +129,7 @@ def tried_without(
     problems: Mapping[str, Sequence[Problem]],
     proper: Metric,
     rounds: int,
-    end: float,
+    clock: Clock,
     say: Callable[[str, float], None],
 ) -> tuple[list[Trial], list[str]]:
     """What is tried again without the sites apart, and what the time did not allow.
@@ -150,7 +151,7 @@ def tried_without(
         what = f"{way.label}, {base.model}, {gone}"
         try:
             trial = trial_without(
-                apart, base, way, problems[base.model], proper, rounds, lambda share, w=what: say(w, share), end
+                apart, base, way, problems[base.model], proper, rounds, lambda share, w=what: say(w, share), clock.look
             )
         except OutOfTime:
             skipped.append(what)

@@ -11,7 +11,7 @@ import numpy as np
 from polyfed.data import Federation
 from polyfed.problem.metrics import Metric, constant_scores
 from polyfed.problem.problem import Problem
-from polyfed.studies.advice.choices import Deployed, federation_choice, site_choice
+from polyfed.studies.advice.choices import Deployed, federation_choice, site_choice, vote
 from polyfed.studies.advice.contenders import ALONE
 from polyfed.studies.advice.trials import Trial
 from polyfed.studies.gains import Gains, GainsInTheMaking
@@ -73,6 +73,25 @@ def _sites_choose(
         deploys.append("alone" if place in trial.apart_in(split) else site_choice(default, options))
         total += float(np.sum(options[deploys[-1]]))
     return deploys, total / part.rows
+
+
+def advised(
+    trials: Sequence[Trial], choices: Sequence[SplitChoices], losses: Mapping[str, float]
+) -> tuple[Trial, list[Deployed]]:
+    """The federation's way of training, and what each site deploys: what most splits chose for it.
+
+    `losses`: of what sites would deploy with each trial, means over the splits. Where all sites together have most by
+    staying alone and some still have more by a common model, the way is that of the common model.
+    """
+    names = {key_of(trial): trial for trial in trials}
+    best = names[federation_choice(losses, key_of(best_alone(trials, None)))]
+    default: Deployed = "alone" if best.contender == ALONE else "personal"
+    told: list[Deployed] = [vote(own, default) for own in zip(*(choice.deploys for choice in choices), strict=True)]
+    if best.contender == ALONE and set(told) != {"alone"}:
+        best = min((trial for trial in trials if trial.contender != ALONE), key=lambda trial: losses[key_of(trial)])
+    for place in next(filter(None, best.apart), []):
+        told[place] = "alone"
+    return best, told
 
 
 def best_alone(trials: Sequence[Trial], split: int | None) -> Trial:

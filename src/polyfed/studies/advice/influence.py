@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,8 +15,8 @@ from polyfed.engine.simulation import Simulation
 from polyfed.problem.metrics import Metric
 from polyfed.problem.problem import Problem
 from polyfed.studies.advice.apart import without
+from polyfed.studies.advice.clock import Clock, OutOfTime
 from polyfed.studies.advice.contenders import Candidate
-from polyfed.studies.advice.trials import OutOfTime, in_time
 from polyfed.studies.scoring import client_scores
 
 DRAWS = 3
@@ -49,21 +49,21 @@ class Influence:
 
 
 def influence(
-    problems: Sequence[Problem], candidate: Candidate, proper: Metric, rounds: int, end: float = float("inf")
+    problems: Sequence[Problem], candidate: Candidate, proper: Metric, rounds: int, clock: Clock
 ) -> Influence | None:
     """Train with everybody and without each site in turn; losses are of the deployed models on test rows.
 
-    They choose nothing: they are told beside the advice. Draws that do not end before the clock says `end` are left
-    out, or interrupted ones; None if that leaves nothing.
+    They choose nothing: they are told beside the advice. Draws for which the clock has no time are left out, or
+    interrupted ones; None if that leaves nothing.
     """
     effects: list[np.ndarray] = []
     longest = 0.0
     for split, problem in enumerate(problems[:DRAWS]):
         begun = time.monotonic()
-        if begun + longest >= end:
+        if not clock.allows(longest):
             break
         try:
-            effect = _effect(problem, split, candidate, proper, rounds, end)
+            effect = _effect(problem, split, candidate, proper, rounds, clock.look)
         except OutOfTime:
             break
         if effect is None:
@@ -76,7 +76,7 @@ def influence(
 
 
 def _effect(
-    problem: Problem, split: int, candidate: Candidate, proper: Metric, rounds: int, end: float
+    problem: Problem, split: int, candidate: Candidate, proper: Metric, rounds: int, look: Callable[[], None]
 ) -> np.ndarray | None:
     """The effects on one draw; None if Ctrl-C ended it."""
     everyone = range(len(problem.federation))
@@ -85,13 +85,13 @@ def _effect(
         planned.append(PlannedRun(without(problem, [out]), candidate.algorithm, seed=split))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        results = simulate_all(planned, rounds=rounds, eval_every=rounds, progress=lambda *_: in_time(end))
+        results = simulate_all(planned, rounds=rounds, eval_every=rounds, progress=lambda *_: look())
     if any(result.interrupted for result in results):
         return None
     full = _losses(results[0].simulation, candidate, proper)
     effect = np.full((len(everyone), len(everyone)), np.nan)
     for out, result in enumerate(results[1:]):
-        in_time(end)
+        look()
         rest = [place for place in everyone if place != out]
         effect[out, rest] = _losses(result.simulation, candidate, proper, results[1].simulation) - full[rest]
     return effect

@@ -108,7 +108,7 @@ def privacy_cost(
     shown: Metric,
     proper: Metric,
     rounds: int,
-    end: float,
+    look: Callable[[], None],
     say: Callable[[str, float], None],
     apart: Apart | None = None,
 ) -> PrivacyCost:
@@ -124,9 +124,9 @@ def privacy_cost(
     trials: list[Trial] = []
     for place, clip in enumerate(CLIPS):
         privacy = Privacy(clip, noise, DELTA, study=True)
-        trial = run_trial(way, model, problems[model], proper, rounds, lambda _: None, end, privacy)
+        trial = run_trial(way, model, problems[model], proper, rounds, lambda _: None, look, privacy)
         if apart is not None and trial is not None and trial.scores:
-            trial = trial_without(apart, trial, way, problems[model], proper, rounds, lambda _: None, end, privacy)
+            trial = trial_without(apart, trial, way, problems[model], proper, rounds, lambda _: None, look, privacy)
         if trial is None:
             raise KeyboardInterrupt
         say(f"privacy at epsilon {epsilon:g}", (place + 1) / len(CLIPS))

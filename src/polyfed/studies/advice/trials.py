@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -24,10 +23,6 @@ from polyfed.problem.metrics import Metric
 from polyfed.problem.problem import Problem
 from polyfed.studies.advice.contenders import Candidate, Contender
 from polyfed.studies.scoring import client_scores
-
-
-class OutOfTime(Exception):
-    """The time is over in the middle of a part."""
 
 
 @dataclass(frozen=True)
@@ -99,12 +94,12 @@ def run_trial(
     proper: Metric,
     rounds: int,
     progress: Callable[[float], None],
-    end: float = float("inf"),
+    look: Callable[[], None] = lambda: None,
     privacy: Privacy | None = None,
 ) -> Trial | None:
     """All candidates on all splits as one sweep, where their shapes allow; None if Ctrl-C ended it.
 
-    `proper`: the loss of a row that chooses. `end`: when the clock says so, `OutOfTime` ends it.
+    `proper`: the loss of a row that chooses. `look`: the clock's, which may end it.
     """
     places = [(split, number) for split in range(len(problems)) for number in range(len(contender.candidates))]
     planned = [
@@ -117,7 +112,7 @@ def run_trial(
 
     def finished(place: int, result: Any) -> None:
         nonlocal spent, up, down, done, like
-        in_time(end)
+        look()
         split, number = places[place]
         simulation: Simulation = result.simulation
         done, spent = done + 1, spent + simulation.seconds
@@ -144,7 +139,7 @@ def run_trial(
             eval_every=rounds,
             privacy=privacy,
             finished=finished,
-            progress=lambda *_: in_time(end),
+            progress=lambda *_: look(),
         )
     if any(result.interrupted for result in results):
         return None
@@ -164,12 +159,6 @@ def run_trial(
         down,
         rounds,
     )
-
-
-def in_time(end: float) -> None:
-    """Stop the work once the clock has passed `end`."""
-    if time.monotonic() > end:
-        raise OutOfTime
 
 
 def _scores(simulation: Simulation, part: str, candidate: Candidate, like: Simulation) -> dict[str, np.ndarray]:

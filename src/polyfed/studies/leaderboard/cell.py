@@ -6,7 +6,7 @@ import hashlib
 import logging
 import math
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 
@@ -76,7 +76,7 @@ def run_cell(
     if not isinstance(problem.federation, Federation) or not len(problem.federation.validation.y):
         raise PolyfedError(f"{name}: a federation of the leaderboard needs validation rows in memory")
     with _silence():
-        rounds = rounds_of(arena, problem, candidates[0])
+        rounds = rounds_of(arena, problem, candidates)
         say(f"tuning over {rounds} rounds")
         tried = _run(arena, contender, [(problem, each, 0) for each in candidates], rounds, rounds)
         losses = [_validation_loss(contender, result) for result in tried]
@@ -94,12 +94,13 @@ def run_cell(
     ]
 
 
-def rounds_of(arena: Arena, problem: Problem, method: Algorithm) -> int:
-    """The rounds that the budget of bits pays for, from those that a round of this method costs.
+def rounds_of(arena: Arena, problem: Problem, candidates: Sequence[Algorithm]) -> int:
+    """The rounds that the budget of bits pays for, from those that a round of the first candidate costs.
 
-    A method that sends nothing trains for the arena's rounds. Where a round costs little, `MOST` times these.
+    A method that sends nothing trains for the arena's rounds. Where a round costs little, `MOST` times these. All
+    candidates run, as they will when they are tuned: one alone would be another program to compile.
     """
-    results = _simulate(arena, [PlannedRun(problem, method)], 2, 2)
+    results = _simulate(arena, [PlannedRun(problem, each) for each in candidates], 2, 2)
     simulation = results[0].simulation
     spent = (simulation.bits_up + simulation.bits_down) / 2
     if spent == 0:

@@ -9,13 +9,14 @@ from pathlib import Path
 
 from polyfed.algorithms import REGISTRY
 from polyfed.algorithms.contract import Algorithm, get_algorithm, kinds
+from polyfed.algorithms.shared.local_work import Steps
 from polyfed.core.errors import PolyfedError, suggestion
 from polyfed.core.files import JsonObject
 from polyfed.engine.measure import FineTune
 from polyfed.studies.leaderboard.federations import Arena
 from polyfed.studies.search_space import tune_plan
 
-BUDGET = 12
+BUDGET = 24
 """Candidates per method."""
 LOCAL_EPOCHS = 50
 """of the pure local models, for the methods that mix them in, at the middle of the range of stepsizes"""
@@ -51,36 +52,43 @@ class Contender:
 
     def finetune(self, candidate: Algorithm) -> FineTune | None:
         """Ten more steps at the candidate's own stepsize."""
-        return FineTune(10, float(getattr(candidate, self.rate)), 20) if self.finetuned else None
+        if not self.finetuned:
+            return None
+        assert isinstance(candidate, Steps)
+        assert isinstance(candidate.lr, float)
+        return FineTune(10, candidate.lr, 20)
 
 
-SHARES = [0.1, 0.5, 0.9]
+SHARES = [0.02, 0.2, 0.6, 0.98]
+INNER = [0.001, 0.01, 0.1, 1.0]
+SERVER = [0.3, 1.0, 2.0, 4.0]
+PENALTIES = [0.001, 0.03, 1.0, 30.0]
 COMPRESSED = {"compressor": {"name": "natural"}}
 CONTENDERS: dict[str, Contender] = {
     "local": Contender("local"),
     "fedavg": Contender("fedavg"),
     "fedavg, uniform": Contender("fedavg", {"weighting": "uniform"}),
     "fedavg, fine-tuned": Contender("fedavg", finetuned=True),
-    "localsgd": Contender("localsgd", {}, {"server_lr": [0.5, 1.0, 1.5]}),
+    "localsgd": Contender("localsgd", {}, {"server_lr": SERVER}),
     "minibatchsgd": Contender("minibatchsgd"),
-    "fedprox": Contender("fedprox", {}, {"mu": [0.01, 0.1, 1.0]}),
+    "fedprox": Contender("fedprox", {}, {"mu": [0.0001, 0.003, 0.1, 3.0]}),
     "scaffold": Contender("scaffold"),
-    "qfedavg": Contender("qfedavg", {}, {"q": [0.01, 0.1, 1.0]}),
+    "qfedavg": Contender("qfedavg", {}, {"q": [0.001, 0.03, 0.3, 3.0]}),
     "scaffnew": Contender("scaffnew", {"p": 0.1, "batch": 20}),
     "scafflix": Contender("scafflix", {"p": 0.1, "batch": 20}, {"alpha": SHARES}),
     "flix": Contender("flix", {"lr": 1.0, "batch": 20}, {"alpha": SHARES}, "local_lr"),
     "dcgd": Contender("dcgd", COMPRESSED, {"alpha": SHARES}),
     "diana": Contender("diana", COMPRESSED, {"alpha": SHARES}),
     "apfl": Contender("apfl", {}, {"alpha": SHARES}),
-    "ditto": Contender("ditto", {}, {"penalty": [0.01, 0.1, 1.0]}),
-    "fedbc": Contender("fedbc", {}, {"dual_lr": [1e-4, 1e-3, 1e-2]}),
-    "perfedbc": Contender("perfedbc", {"dual_lr": 1e-4}, {"inner_lr": [0.01, 0.03, 0.1]}),
-    "plsgd": Contender("plsgd", {}, {"alpha": [0.1, 0.5, 2.0]}),
-    "perfedavg": Contender("perfedavg", {}, {"inner_lr": [0.01, 0.03, 0.1]}),
-    "fomaml": Contender("fomaml", {}, {"inner_lr": [0.01, 0.03, 0.1]}),
-    "reptile": Contender("reptile", {}, {"server_lr": [0.5, 1.0, 1.5]}),
-    "pfedme": Contender("pfedme", {}, {"penalty": [0.1, 1.0, 10.0]}),
-    "l2gd": Contender("l2gd", {"p": 0.1, "batch": 20}, {"penalty": [0.1, 1.0, 10.0]}),
+    "ditto": Contender("ditto", {}, {"penalty": PENALTIES}),
+    "fedbc": Contender("fedbc", {}, {"dual_lr": [1e-7, 1e-5, 1e-3, 1e-1]}),
+    "perfedbc": Contender("perfedbc", {"dual_lr": 1e-4}, {"inner_lr": INNER}),
+    "plsgd": Contender("plsgd", {}, {"alpha": [0.1, 1.0, 10.0, 100.0]}),
+    "perfedavg": Contender("perfedavg", {}, {"inner_lr": INNER}),
+    "fomaml": Contender("fomaml", {}, {"inner_lr": INNER}),
+    "reptile": Contender("reptile", {}, {"server_lr": SERVER}),
+    "pfedme": Contender("pfedme", {}, {"penalty": [0.1, 1.0, 10.0, 100.0]}),
+    "l2gd": Contender("l2gd", {"p": 0.1, "batch": 20}, {"penalty": PENALTIES}),
 }
 """Every method of the registry, by the label of its row; some in two ways."""
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 from polyfed import models
 from polyfed.core.files import JsonObject
+from polyfed.data import Federation, Population
 from polyfed.data.registry import load
 from polyfed.models.base import Architecture
 from polyfed.problem.problem import Problem
@@ -30,15 +33,21 @@ class Arena:
     loss: str = "softmax"
     l2: float = 1e-4
     local_steps: int = 10
-    rates: tuple[float, float] = (0.01, 1.0)
+    rates: tuple[float, float] = (0.01, 10.0)
     """the stepsizes that tuning tries, on a logarithmic scale"""
     needs: str | None = None
     """a dataset that has to be fetched"""
 
     def problem(self, seed: int) -> Problem:
         """The problem of a seed's draw."""
-        federation = load(self.source, seed=seed, **self.options)
+        federation = _loaded(self.source, json.dumps(self.options), seed)
         return Problem(federation, MODELS[self.model](), self.loss, self.l2)
+
+
+@lru_cache(maxsize=6)
+def _loaded(source: str, options: str, seed: int) -> Federation | Population:
+    """A draw, which is the same for the methods that follow each other."""
+    return load(source, seed=seed, **json.loads(options))
 
 
 MODELS: dict[str, Callable[[], Architecture]] = {
@@ -87,6 +96,7 @@ FEDERATIONS: dict[str, Arena] = {
         rounds=100,
         loss="logistic",
         l2=1e-3,
+        rates=(0.001, 1.0),
     ),
     "debtags": Arena(
         "Package tags",
@@ -107,6 +117,7 @@ FEDERATIONS: dict[str, Arena] = {
         "14,000 digits, 50 clients with two shards of sorted labels each",
         rounds=100,
         participation=10,
+        rates=(0.01, 1.0),
         needs="mnist",
     ),
     "mnist-writers": Arena(
@@ -117,6 +128,7 @@ FEDERATIONS: dict[str, Arena] = {
         "50 people's own digits, 60 to 174 each",
         rounds=100,
         participation=10,
+        rates=(0.01, 1.0),
         needs="mnist",
     ),
     "cifar10-labels": Arena(

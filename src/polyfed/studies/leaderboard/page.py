@@ -11,7 +11,7 @@ import numpy as np
 from polyfed.core.errors import PolyfedError
 from polyfed.core.files import write_text
 from polyfed.studies.leaderboard.board import Board
-from polyfed.studies.leaderboard.cell import Cell
+from polyfed.studies.leaderboard.cell import Cell, spec_of
 from polyfed.studies.leaderboard.contenders import BUDGET, contenders
 from polyfed.studies.leaderboard.federations import FEDERATIONS, Arena
 from polyfed.studies.leaderboard.ranks import Rank, difference, ranks
@@ -24,7 +24,7 @@ Cells = Mapping[str, Sequence[Cell]]
 
 def page(board: Board) -> str:
     """What the measured rows say, as Markdown."""
-    there = {name: board.of(name) for name in FEDERATIONS if board.of(name)}
+    there = {name: cells for name in FEDERATIONS if (cells := _current(board, name))}
     if not there:
         return "No cell has been run yet.\n"
     standings = {name: standing(cells) for name, cells in there.items()}
@@ -34,6 +34,16 @@ def page(board: Board) -> str:
     if missing:
         parts.append(f"## Not run yet\n\n{'; '.join(missing)}.\n")
     return "\n".join(parts)
+
+
+def _current(board: Board, name: str) -> Cells:
+    """A federation's cells without those of other settings, so that one table has one set of rules."""
+    known = contenders()
+    return {
+        method: cells
+        for method, cells in board.of(name).items()
+        if method not in known or board.has(name, method, spec_of(FEDERATIONS[name], known[method]))
+    }
 
 
 def write_page(board: Board, path: Path) -> None:
@@ -93,7 +103,7 @@ def _federation(arena: Arena, cells: Cells, places: Mapping[str, Rank]) -> str:
         f"{arena.words[0].upper()}{arena.words[1:]}. Model: {arena.model}. "
         f"The bits of {arena.rounds} rounds with {who}; {arena.local_steps} local steps of 20 rows; {len(some)} draws. "
         f"Figures are {_metric(arena)} on test rows."
-        + (f" {missing} methods have not been run here yet.\n" if missing else "\n"),
+        + (f" Methods that have not been run here with these settings: {missing}.\n" if missing else "\n"),
         "| rank | method | deployed | ahead of going alone | worst tenth | global model "
         "| Mbit to the loss of going alone | rounds | seconds | chosen |",
         "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- |",
@@ -186,9 +196,16 @@ def _when(there: Mapping[str, Cells], standings: Standings) -> str:
         lines.append(f"- Surely better than going alone on each: {_listed(always)}.")
         lines.append(f"- Surely worse than going alone on none: {_listed(never)}.")
     lines.append(
-        f"\nEvery method had {BUDGET} candidates. A star in the last column marks a value at the end of its range."
+        f"\nEvery method had {BUDGET} candidates. A star in the last column marks a value at the end of its range: "
+        f"{_edges(there)}."
     )
     return "\n".join(lines) + "\n"
+
+
+def _edges(there: Mapping[str, Cells]) -> str:
+    """How often tuning chose the end of a range."""
+    chosen = [part for cells in there.values() for own in cells.values() for part in own[0].chosen.split(", ") if part]
+    return f"{sum(part.endswith('*') for part in chosen)} of {len(chosen)} values"
 
 
 def _sign(found: Interval | None) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -37,6 +37,13 @@ class Interval:
     def known(self) -> bool:
         """Whether the range says anything at all."""
         return bool(np.isfinite(self.low) and np.isfinite(self.high))
+
+    def within(self, largest: float) -> Interval:
+        """For showing: without what cannot be, as a difference of shares beyond 1. Its `error` and `p_value` are no
+        longer those of the estimate; an interval that is not known stays so."""
+        if not self.known:
+            return self
+        return replace(self, low=max(self.low, -largest), high=min(self.high, largest))
 
     @property
     def error(self) -> float:
@@ -77,7 +84,7 @@ def student(
 
 
 def unknown(estimate: float = float("nan"), confidence: float = 0.95) -> Interval:
-    """The interval of an estimate of which nothing is known: the range is everything."""
+    """The interval of an estimate that nothing is known about: it has no ends."""
     return Interval(estimate, -np.inf, np.inf, confidence)
 
 

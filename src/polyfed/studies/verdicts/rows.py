@@ -126,7 +126,7 @@ def interval_on_rows(evidence: RowEvidence, confidence: float = 0.95) -> Interva
 
 
 def widened(tail: float, rows: float) -> float:
-    """A tail of which so many rows were seen."""
+    """A tail, wider the fewer rows it was estimated from."""
     return tail * float(np.sqrt(1 + ROWS_OF_A_TAIL / rows))
 
 
