@@ -121,8 +121,13 @@ def suggestion(word: str, known: Iterable[str]) -> str:
 
 
 def own_names(function: Callable[P, R]) -> Callable[P, R]:
-    """A public function, or a class's `__init__`, that answers a name from elsewhere with its own."""
-    known = frozenset(inspect.signature(function).parameters) - {"self", "cls"}
+    """A public function, or a class's `__init__`, that answers a name from elsewhere with its own.
+
+    Not one that hands further names on: which of them are known is for others to say.
+    """
+    parameters = inspect.signature(function).parameters
+    assert all(each.kind is not each.VAR_KEYWORD for each in parameters.values()), function.__qualname__
+    known = frozenset(parameters) - {"self", "cls"}
     title = function.__qualname__.removesuffix(".__init__")
 
     @functools.wraps(function)

@@ -17,7 +17,7 @@ import numpy as np
 from polyfed.algorithms.contract import Algorithm, Server, State, global_model
 from polyfed.algorithms.shared.kept_model import KeptModel
 from polyfed.core import randomness
-from polyfed.core.errors import PolyfedError, own_names
+from polyfed.core.errors import PolyfedError
 from polyfed.core.randomness import Purpose
 from polyfed.core.trees import Tree
 from polyfed.engine.round.records import Data
@@ -43,7 +43,6 @@ class LocalSteps(NamedTuple):
     """w_m itself: (participants, steps + 1, ...) on each array"""
 
 
-@own_names
 def consensus(
     problem: Problem,
     method: Algorithm,
