@@ -40,8 +40,8 @@ OTHER_REFERENCE = (
 WITHOUT_RIDGE = (
     "Without a ridge, a client whose rows are separable has no pure local model: x_i* is then the first iterate of "
     "Newton's method with a gradient norm below 1e-6, the paper's tolerance. Where no minimiser was found for the "
-    "mixture either (every client fits its rows), f* is taken as 0. Every k runs for the same number of rounds; for "
-    "k = 1 they are too few to reach the level that is compared, though it may be ahead in bits where it stops."
+    "mixture either (every client fits its rows), f* is taken as 0. At alpha = 1, k = 1 has its own "
+    "number of rounds. Where it is too small to reach the level that is compared, k = 1 may be ahead in bits there."
 )
 COLUMNS = ("round", "gap", "grad_norm2", "distance")
 FACTS = ("dataset", "method", "alpha", "k")
