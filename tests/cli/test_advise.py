@@ -46,6 +46,11 @@ def test_a_table_becomes_advice_files_and_a_page(table: Path, tmp_path: Path) ->
     assert "&lt;b&gt;north&lt;/b&gt;" in page
     assert "<script" not in page
     assert f"<code>polyfed compare {place / 'config.toml'}</code>" in page
+    rows = pd.read_csv(table).drop(columns="died")
+    rows.to_csv(tmp_path / "new.csv", index=False)
+    scored = polyfed("predict", str(place), "new.csv", "--out", "scored.csv", cwd=tmp_path, check=None)
+    assert scored.returncode == 0, scored.stderr
+    assert np.mean(pd.read_csv(tmp_path / "scored.csv")["prediction"] == pd.read_csv(table)["died"]) > 0.6
 
     again = polyfed(*call, "--out", str(place), cwd=tmp_path, check=None)
     assert again.returncode == 2

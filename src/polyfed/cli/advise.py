@@ -62,6 +62,7 @@ def advise(
     from polyfed.report import write_advice_page
     from polyfed.studies.advice.advice import TEST, VALIDATION, advise_with
     from polyfed.studies.advice.files import write_advice
+    from polyfed.studies.advice.models import write_advised_models
 
     section, settings = _asked(table, client, target)
     given = {"minutes": minutes, "epsilon": epsilon, "metric": metric, "seed": seed}
@@ -78,8 +79,11 @@ def advise(
             err.print(f"[dim]data[/]: {escape(note)}", soft_wrap=True, highlight=False)
     with advice_bar(err, quiet or as_json) as progress:
         advice = advise_with(settings, federation, folder=place, resume=resume, progress=progress, begun=begun)
-    write_advice(advice, place, section)
-    write_advice_page(advice, place / "report.html", title=table.stem)
+        write_advice(advice, place, section)
+        write_advice_page(advice, place / "report.html", title=table.stem)
+        if progress is not None:
+            progress("the models to deploy", 0.0)
+        write_advised_models(advice, federation, place)
     if as_json:
         print(json.dumps({"folder": str(place), **advice.as_dict()}, indent=1))
     elif not quiet:

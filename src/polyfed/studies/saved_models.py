@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shlex
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -241,8 +240,7 @@ def read_about(run: str | Path) -> JsonObject:
         if not path.exists():
             raise PolyfedError(f"{path}: no such folder, expected that of a finished run")
         if (path / "advice.json").is_file():
-            again = f"polyfed compare {shlex.quote(str(path / 'config.toml'))}"
-            raise PolyfedError(f"{path}: an advice keeps no models; `{again}` trains them")
+            raise PolyfedError(f"{path}: an advice without its models; `polyfed advise` writes them with --resume")
         if path.is_dir() and not (path / "config.toml").is_file():
             raise PolyfedError(f"{path}: a folder of runs, expected one of them, such as {find_runs(path)[0]}")
         raise PolyfedError(f"{path}: no {FOLDER}/{ABOUT}; a finished run has it unless run.save_models is false")

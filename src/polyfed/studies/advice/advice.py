@@ -32,7 +32,7 @@ from polyfed.studies.advice.estimate import (
 from polyfed.studies.advice.influence import influence
 from polyfed.studies.advice.kept_parts import KeptParts
 from polyfed.studies.advice.private import noise_for, privacy_cost
-from polyfed.studies.advice.settings import AdviceSettings
+from polyfed.studies.advice.settings import AdviceSettings, loss_for
 from polyfed.studies.advice.trials import Trial, run_trial
 from polyfed.studies.gains import Gains
 from polyfed.studies.verdicts import count_verdicts, detectable, verdict
@@ -117,7 +117,7 @@ def advise_with(
     clock = Clock(60 * settings.minutes, AFTERWARDS if settings.epsilon is None else WITH_PRIVACY, begun)
     say = progress or (lambda *_: None)
     federations = [federation.redrawn(settings.seed + split) for split in range(settings.splits)]
-    loss = "softmax" if federation.classes is not None else _binary_or_squared(federation)
+    loss = loss_for(federation)
     problems = {
         name: [Problem(fed, model, loss, l2=settings.l2) for fed in federations]
         for name, model in settings.kinds.items()
@@ -277,11 +277,6 @@ def _sites(
             )
         )
     return sites
-
-
-def _binary_or_squared(federation: Federation) -> str:
-    values = federation.label_values()
-    return "logistic" if len(values) == 2 and set(values.tolist()) == {-1, 1} else "squared"
 
 
 def _federation(data: Any, client: str | None, target: str | None, seed: int) -> Federation:

@@ -35,9 +35,6 @@ def write_advice(advice: Advice, folder: Path, data: Mapping[str, Any]) -> None:
 
 def config_of(advice: Advice, data: Mapping[str, Any]) -> dict[str, Any]:
     """A config for `polyfed compare`: going alone, and what is advised, on as many splits."""
-    problem: dict[str, Any] = {"model": "linear", "l2": advice.settings.l2}
-    if advice.model != "linear":
-        problem |= {"model": "mlp", "hidden": list(advice.settings.hidden)}
     run: dict[str, Any] = {"rounds": advice.rounds, "splits": advice.splits, "metric": advice.metric.name}
     run["eval_every"] = advice.rounds
     tune = advice.candidate.finetune
@@ -46,7 +43,15 @@ def config_of(advice: Advice, data: Mapping[str, Any]) -> dict[str, Any]:
     methods = [_method("alone", advice.alone)]
     if advice.method != ALONE:
         methods.append(_method(advice.label, advice.candidate))
-    return {"data": dict(data), "problem": problem, "run": run, "compare": methods}
+    return {"data": dict(data), "problem": problem_section(advice), "run": run, "compare": methods}
+
+
+def problem_section(advice: Advice) -> dict[str, Any]:
+    """The section [problem]."""
+    model = (
+        {"model": "linear"} if advice.model == "linear" else {"model": "mlp", "hidden": list(advice.settings.hidden)}
+    )
+    return {**model, "l2": advice.settings.l2}
 
 
 def _method(label: str, candidate: Candidate) -> dict[str, Any]:

@@ -27,7 +27,8 @@ class KeptParts:
         """Remove what an earlier call has left; or go on with it, if it was of the same rows and settings."""
         note = folder / "trials" / "begun.json"
         if not resume:
-            shutil.rmtree(folder / "trials", ignore_errors=True)
+            for name in ("trials", "models"):
+                shutil.rmtree(folder / name, ignore_errors=True)
             for name in WRITTEN:
                 (folder / name).unlink(missing_ok=True)
             note.parent.mkdir(parents=True)

@@ -108,6 +108,14 @@ class AdviceSettings:
         return hashlib.sha256(json.dumps(about, sort_keys=True, default=str).encode()).hexdigest()
 
 
+def loss_for(federation: Federation) -> str:
+    """The loss that a federation's labels ask for."""
+    if federation.classes is not None:
+        return "softmax"
+    values = federation.label_values()
+    return "logistic" if len(values) == 2 and set(values.tolist()) == {-1, 1} else "squared"
+
+
 def _plain(algorithm: Any) -> JsonObject:
     return {name: plain_value(value) for name, value in vars(algorithm).items()}
 
