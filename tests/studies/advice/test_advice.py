@@ -63,6 +63,16 @@ def test_advice_is_complete_json(alike) -> None:
     assert np.mean(alike.influence.brings) > 0  # alike sites bring something to each other
 
 
+def test_no_gain_is_told_that_no_metric_allows() -> None:
+    few = pf.advise(
+        federation({f"s{k}": site(12, DIRECTION, k) for k in range(4)}),
+        minutes=30, splits=5, rounds=5, methods=["global"], models=["linear"],
+    )  # fmt: skip
+    assert {(s.gain_low, s.gain_high) for s in few.sites} >= {(-1.0, 1.0)}  # of AUC, by three test rows
+    ends = [(s.gain_low, s.gain_high, s.together_low, s.together_high) for s in few.sites]
+    assert np.abs(np.array(ends, float)).max() <= 1
+
+
 @pytest.fixture(scope="module")
 def opposite() -> pf.Advice:
     sites = {f"s{k}": site(200, DIRECTION, k) for k in range(5)} | {"opposite": site(200, -DIRECTION, 9)}

@@ -122,6 +122,7 @@ def standing(work: LocalWork, models: dict[str, Tree]) -> Outcome | None:
             interval = interval_on_rows(evidence)
         known = interval is not None and interval.known
         smallest = detectable(interval) if known and interval is not None else None
+        interval = interval and interval.within(metric.largest)
         standings.append(
             Standing(
                 name,

@@ -225,7 +225,7 @@ def _answer(
         alone_way.candidates[alone.best],
         shown,
         _sites(federations, choices, followed, together, shown, told, winner),
-        followed.mean,
+        followed.mean.within(shown.largest),
         comparison(trials, mean_loss, problems, federations, shown, proper),
         skipped,
         [str(caution) for caution in cautions(fed)],
@@ -257,6 +257,7 @@ def _sites(
     sites = []
     for place, client in enumerate(fed.clients):
         own, joint = followed.clients[place], together.clients[place]
+        ends, joint_ends = own.within(shown.largest), joint.within(shown.largest)
         sites.append(
             SiteAdvice(
                 client,
@@ -265,15 +266,15 @@ def _sites(
                 personal if told[place] == "personal" else told[place],
                 verdict(own),
                 own.estimate,
-                end_of(own, own.low),
-                end_of(own, own.high),
+                end_of(own, ends.low),
+                end_of(own, ends.high),
                 corrected[place],
                 detectable(own) if own.known else None,
                 *site_values(federations, choices, shown, place),
                 verdict(joint),
                 joint.estimate,
-                end_of(joint, joint.low),
-                end_of(joint, joint.high),
+                end_of(joint, joint_ends.low),
+                end_of(joint, joint_ends.high),
             )
         )
     return sites
