@@ -51,6 +51,21 @@ WRITTEN = {
     "%m/%d/%Y %H:%M": "05/06/2013 18:30",
     "%Y/%m/%d": "2013/05/06",
     "%Y/%m/%d %H:%M": "2013/05/06 18:30",
+    "%d/%m/%Y %H:%M:%S": "06/05/2013 18:30:00",
+    "%m/%d/%Y %H:%M:%S": "05/06/2013 18:30:00",
+    "%m/%d/%Y %I:%M %p": "5/6/2013 6:30 PM",
+    "%m/%d/%Y %I:%M:%S %p": "05/06/2013 06:30:00 pm",
+    "%d-%m-%Y": "06-05-2013",
+    "%d-%m-%Y %H:%M": "06-05-2013 18:30",
+    "%m-%d-%Y": "05-06-2013",
+    "%d-%b-%Y": "06-May-2013",
+    "%d %b %Y": "6 MAY 2013",
+    "%d %B %Y": "06 May 2013",
+    "%b %d, %Y": "May 6, 2013",
+    "%B %d, %Y": "May 06, 2013",
+    "%d.%m.%y": "06.05.13",
+    "%d/%m/%y": "06/05/13",
+    "%m/%d/%y": "5/6/13",
 }
 
 
@@ -59,7 +74,7 @@ def test_a_date_gives_its_year_and_points_on_three_circles(format):
     parts = cells([WRITTEN[format], "soon", None]).moments(format)
     assert parts.shape == (3, len(PARTS))
     assert np.isnan(parts[1:]).all()
-    hour = 18.5 if "18:30" in WRITTEN[format] else 0.0
+    hour = 18.5 if "%M" in format else 0.0
     monday = datetime.date(2013, 5, 6).weekday()
     turns = (4 / 12, monday / 7, hour / 24)
     circle = [f(2 * math.pi * turn) for turn in turns for f in (math.sin, math.cos)]

@@ -36,6 +36,21 @@ FORMATS = (
     "%Y/%m/%d",
     "%Y/%m/%d %H:%M",
     TIME,
+    "%d/%m/%Y %H:%M:%S",
+    "%m/%d/%Y %H:%M:%S",
+    "%m/%d/%Y %I:%M %p",
+    "%m/%d/%Y %I:%M:%S %p",
+    "%d-%m-%Y",
+    "%d-%m-%Y %H:%M",
+    "%m-%d-%Y",
+    "%d-%b-%Y",
+    "%d %b %Y",
+    "%d %B %Y",
+    "%b %d, %Y",
+    "%B %d, %Y",
+    "%d.%m.%y",
+    "%d/%m/%y",
+    "%m/%d/%y",
 )
 """How dates are written, the first that reads most cells: ISO 8601, the others as strftime has them, hours alone."""
 PARTS = ("year", "month sin", "month cos", "weekday sin", "weekday cos", "hour sin", "hour cos")
@@ -46,7 +61,10 @@ _CODE = re.compile(r"0\d{2,}")
 """A whole number that begins with 0, such as a postcode, is a word."""
 _THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?")
 """A number whose thousands are set apart, as a DataFrame may have it; a CSV's are plain by now."""
-_LIKE_A_DATE = re.compile(r"\d{1,4}[-./:]\d{1,2}([-./:]\d{1,4})?([T ]\d.*)?(Z|[+-]\d\d:?\d\d)?")
+_LIKE_A_DATE = re.compile(
+    r"\d{1,4}[-./:]\d{1,2}([-./:]\d{1,4})?([T ]\d.*)?(Z|[+-]\d\d:?\d\d)?"
+    r"|\d{1,2}[- ][A-Za-z]{3,9}[- ]\d{4}|[A-Za-z]{3,9} \d{1,2}, \d{4}"
+)
 
 
 class Cells:
