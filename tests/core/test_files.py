@@ -1,4 +1,4 @@
-"""Places to write to are checked before anything is computed."""
+"""Places to write to are checked before anything is computed; what is damaged is named."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from polyfed.core.errors import PolyfedError, of_the_system
-from polyfed.core.files import check_file, check_folder, plain_cell, safe_cell, write_csv, write_text
+from polyfed.core.files import check_file, check_folder, plain_cell, read_object, safe_cell, write_csv, write_text
 
 
 def test_a_folder_that_can_be_made_is_not_made(tmp_path: Path) -> None:
@@ -91,3 +91,14 @@ def test_other_words_stay_as_they_are(word: str) -> None:
 )
 def test_what_the_machine_refuses_is_a_sentence(error: Exception, sentence: str | None) -> None:
     assert of_the_system(error) == sentence
+
+
+@pytest.mark.parametrize("damage", [b"", b'{"north": ', b"[1]", b"null", b"\xff\x00"])
+def test_a_damaged_object_is_named_and_not_taken_for_none(tmp_path: Path, damage: bytes) -> None:
+    file = tmp_path / "facts.json"
+    assert read_object(file) == {}
+    write_text(file, '{"north": 1}')
+    assert read_object(file) == {"north": 1}
+    file.write_bytes(damage)
+    with pytest.raises(PolyfedError, match=r"facts\.json: is damaged: "):
+        read_object(file)

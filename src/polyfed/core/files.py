@@ -106,6 +106,17 @@ def as_json(value: object, indent: int | None = None) -> str:
     return json.dumps(known(value), indent=indent)
 
 
+def read_object(path: Path) -> JsonObject:
+    """The JSON object in a file, an empty one where there is no file; what is damaged is refused by name."""
+    try:
+        given: object = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    except ValueError as error:
+        raise PolyfedError(f"{path}: is damaged: {error}") from None
+    if not isinstance(given, dict):
+        raise PolyfedError(f"{path}: is damaged: expected a JSON object")
+    return cast(JsonObject, given)
+
+
 def as_toml(table: Mapping[str, object]) -> str:
     """A config as text. The library that writes it is imported here, since most programs write none."""
     import tomlkit

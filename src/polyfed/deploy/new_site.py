@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 from polyfed.core.errors import PolyfedError
+from polyfed.core.files import read_object
 from polyfed.data import Federation
 from polyfed.deploy.server.published import PREPARATION_FILE, PROBLEM_FILE
 from polyfed.deploy.site.table import SiteTable
@@ -29,7 +30,7 @@ def personalize_new_site(published: Path, rows: Federation | SiteTable, steps: i
     trained = read_published(published)
     if isinstance(rows, SiteTable):
         file = _server(published) / PREPARATION_FILE
-        rows = rows.prepared(json.loads(file.read_text()) if file.is_file() else None)
+        rows = rows.prepared(read_object(file) or None)
     return personalize(trained, rows, steps=steps)
 
 

@@ -15,7 +15,7 @@ from flwr.app import ConfigRecord, RecordDict
 from polyfed.algorithms.contract import Algorithm
 from polyfed.algorithms.shared.trust import decided
 from polyfed.core.errors import PolyfedError
-from polyfed.core.files import JsonObject, write_text
+from polyfed.core.files import JsonObject, read_object, write_text
 from polyfed.deploy.protocol.bounds import FactBounds, read_facts, refuse_outlier
 from polyfed.deploy.protocol.messages import SiteMessenger
 from polyfed.deploy.protocol.plain_values import Refused, json_object, plain_values, refusal_in
@@ -87,7 +87,7 @@ def reach_agreement(run: DeployedRun, sites: SiteMessenger, folder: Path, rules:
     folder.mkdir(parents=True, exist_ok=True)
     deadline, bounds = rules.gather, FactBounds(rules.rows, rules.classes)
     file = folder / "facts.json"
-    facts: dict[str, SiteFacts] = json.loads(file.read_text()) if file.exists() else {}
+    facts: dict[str, SiteFacts] = read_object(file)
     loss, private = run.problem["loss"], run.privacy is not None
     preparation = agreed_preparation(run, sites, folder, rules)
     if set(facts) != set(run.sites):

@@ -12,7 +12,7 @@ import numpy as np
 from flwr.app import ConfigRecord, RecordDict
 from safetensors.numpy import save_file
 
-from polyfed.core.files import JsonObject, write_text
+from polyfed.core.files import read_object, write_text
 from polyfed.deploy.protocol import wire
 from polyfed.deploy.protocol.bounds import read_metrics
 from polyfed.deploy.protocol.messages import OpenMessages
@@ -31,9 +31,9 @@ FINISHED = "finished.json"
 def hand_over(run: Coordinator) -> None:
     """Give every site the result, and take what it lets leave. An absent site gets it in a later `run`."""
     file = run.folder / FINISHED
-    finished: dict[str, object] = json.loads(file.read_text()) if file.exists() else {}
+    finished = read_object(file)
     told = run.folder / OUTCOMES
-    outcomes: JsonObject = json.loads(told.read_text()) if told.exists() else {}
+    outcomes = read_object(told)
     server = wire.as_record(wire.named(jax.tree.map(np.asarray, run.server)))
     models = run.folder / "models"
 

@@ -11,7 +11,7 @@ import numpy as np
 from flwr.app import ConfigRecord, RecordDict
 
 from polyfed.core.errors import PolyfedError
-from polyfed.core.files import JsonObject, write_text
+from polyfed.core.files import JsonObject, read_object, write_text
 from polyfed.data.tables.learning import learn_together
 from polyfed.data.tables.preparation import Preparation
 from polyfed.data.tables.schema import Layout, SiteSchema, added, agreed_layout
@@ -34,10 +34,9 @@ def agreed_preparation(
     """The preparation as JSON, None where sites have no tables; one that was agreed on before a restart stays."""
     asked = {"sites": list(run.sites), "settings": json.loads(run.tables.to_json()), "secure": rules.secure}
     file = folder / FILE
-    if file.exists():
-        kept = json.loads(file.read_text())
-        if kept["asked"] == asked:
-            return kept["preparation"]
+    kept = read_object(file)
+    if kept.get("asked") == asked and "preparation" in kept:
+        return kept["preparation"]
     found = _Tables(run, sites, rules).preparation()
     preparation = None if found is None else found.to_json()
     for line in [] if found is None else found.told():
