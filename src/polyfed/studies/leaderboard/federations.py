@@ -35,8 +35,6 @@ class Arena:
     local_steps: int = 10
     rates: tuple[float, float] = (0.01, 10.0)
     """the stepsizes that tuning tries, on a logarithmic scale"""
-    needs: str | None = None
-    """a dataset that has to be fetched"""
 
     def problem(self, seed: int) -> Problem:
         """The problem of a seed's draw."""
@@ -107,7 +105,6 @@ FEDERATIONS: dict[str, Arena] = {
         rounds=100,
         loss="tags",
         rates=(0.1, 10.0),
-        needs="debtags",
     ),
     "mnist-labels": Arena(
         "MNIST by label",
@@ -118,7 +115,6 @@ FEDERATIONS: dict[str, Arena] = {
         rounds=100,
         participation=10,
         rates=(0.01, 1.0),
-        needs="mnist",
     ),
     "mnist-writers": Arena(
         "MNIST by writer",
@@ -129,7 +125,6 @@ FEDERATIONS: dict[str, Arena] = {
         rounds=100,
         participation=10,
         rates=(0.01, 1.0),
-        needs="mnist",
     ),
     "cifar10-labels": Arena(
         "CIFAR-10 by label",
@@ -141,7 +136,6 @@ FEDERATIONS: dict[str, Arena] = {
         participation=10,
         seeds=3,
         rates=(0.01, 0.3),
-        needs="cifar10",
     ),
     "shakespeare": Arena(
         "Shakespeare by role",
@@ -153,7 +147,6 @@ FEDERATIONS: dict[str, Arena] = {
         participation=10,
         seeds=3,
         rates=(0.1, 3.0),
-        needs="shakespeare",
     ),
 }
 """Every federation, by the name that commands take."""
