@@ -177,6 +177,7 @@ def test_info_of_a_table_says_what_every_column_holds(tmp_path: Path) -> None:
 
 
 def test_info_of_a_table_needs_its_columns_by_name(tmp_path: Path) -> None:
+    assert "t.csv: there is no such file" in polyfed("data", "info", "t.csv", cwd=tmp_path, check=2).stderr
     (tmp_path / "t.csv").write_text("a,b\n1,2\n")
     assert (
         "say which column is the target, with --target"

@@ -86,6 +86,8 @@ def table_section(path: Path, client: str | None, target: str | None) -> dict[st
             if value is not None:
                 raise PolyfedError(f"{path}: {option} names a column of a table, expected a .csv or .parquet file")
         return None
+    if not path.exists():
+        raise PolyfedError(f"{path}: there is no such file or folder")
     needed = {"target": target} if kind == "folder" else {"client": client, "target": target}
     for option, value in needed.items():
         if value is None:
