@@ -66,7 +66,7 @@ def test_the_trade_off_runs_from_end_to_end(monkeypatch) -> None:
     experiment = get("fedbc/fig2")
     measured = experiment.run(True, silent)
     claims = experiment.judge(measured.rows)
-    assert len(claims) == 14
+    assert len(claims) == 16
     assert sum("FedAvg, uniform (not in the paper)" in claim.text for claim in claims) == 2
     assert {row["start"] for row in measured.rows if "start" in row} == {"own", "server"}
     assert {row["method"] for row in measured.rows} == {"FedBC", *tolerances.OTHERS}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -238,7 +239,7 @@ def test_tuning_goes_on_too(forget, tmp_path: Path, monkeypatch) -> None:
     before = stopped_after(choose, tmp_path)
     forget()
     monkeypatch.delattr(tuned, "PlannedRun")
-    monkeypatch.delitem(tuned.tune.__globals__, "simulate_all")
+    monkeypatch.delitem(inspect.unwrap(tuned.tune).__globals__, "simulate_all")
     with run_cache.resumable(tmp_path / "unfinished", resume=True):
         assert choose() == before
     assert not (tmp_path / "unfinished").exists()
