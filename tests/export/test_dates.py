@@ -83,6 +83,20 @@ def test_the_first_format_that_reads_a_cell_counts() -> None:
 def test_formats_of_ones_own_are_read_or_refused() -> None:
     words = ["1-2-99", "01-02-07", "1-2-1999"]
     np.testing.assert_allclose(read(words, "%d-%m-%y"), cells(words).moments("%d-%m-%y"), atol=1e-12)
-    for format in ("%d %b %Y", "%Y%m%d", "%m-%Y", "on %d.%m.%Y"):
+    for format in ("%d %A %Y", "%Y%m%d", "%m-%Y", "on %d.%m.%Y", "%d.%m.%Y %I:%M", "%d %m %b %Y"):
         with pytest.raises(PolyfedError, match=r"column 'seen': dates written as .* do not fit into ONNX"):
             read(["1 Feb 1999"], format)
+
+
+@pytest.mark.parametrize(
+    ("format", "words"),
+    [
+        ("%d %b %Y", ["6 mAY 2013", "31 Apr 2013", "6 Mai 2013", "29 FEB 2016", "6 June 2013"]),
+        ("%B %d, %Y", ["september 30, 2013", "September 31, 2013", "Sep 3, 2013"]),
+        ("%m/%d/%Y %I:%M %p", [f"5/6/2013 {time}" for time in ("12:05 AM", "12:05 pm", "0:30 PM", "13:00 AM", "1:00")]),
+    ],
+)
+def test_months_by_name_and_hours_of_twelve_are_read_as_pandas_reads_them(format: str, words: list[str]) -> None:
+    expected = cells(words).moments(format)
+    assert 0 < np.isnan(expected[:, -1]).sum() < len(words)
+    np.testing.assert_allclose(read(words, format), expected, atol=1e-12)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import calendar
 import math
 import re
+from collections.abc import Iterator
+from itertools import product
 
 import numpy as np
 from onnx import TensorProto
@@ -16,9 +19,16 @@ _ISO = (
     r"\d{4}-\d{1,2}(-\d{1,2}([T ](\d{2}|\d{1,2}:\d{1,2}(:\d{1,2}(\.\d{1,9})?)?)"
     r"( ?(Z|[+-]([01]\d|2[0-3])(:?(00|15|30|45))?))?)?)?"
 )
-_TWO = {"%d": 31, "%m": 12, "%H": 23, "%M": 59, "%S": 59}
-"""The directives of one or two digits, and the largest number of each."""
+_TWO = {"%d": (1, 31), "%m": (1, 12), "%H": (0, 23), "%I": (1, 12), "%M": (0, 59), "%S": (0, 59)}
+"""The directives of one or two digits, and the range of each."""
 _YEARS = {"%Y": r"\d{4}", "%y": r"\d{2}"}
+_WORDS = {
+    "%b": {name.lower(): n for n, name in enumerate(calendar.month_abbr) if name},
+    "%B": {name.lower(): n for n, name in enumerate(calendar.month_name) if name},
+    "%p": {"am": 0, "pm": 12},
+}
+"""The directives that are words, in small letters or large ones, and what each word means."""
+_MONTHS = ("%m", "%b", "%B")
 _DAYS = np.array([31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31], np.int64)
 _FROM_MARCH = 2
 """Days are counted from the first of March of year 0, a Wednesday, where Monday is 0."""
@@ -49,13 +59,16 @@ def _written(graph: Graph, words: Value, format: str, name: str, *, optional: st
     """What a format of strftime reads: fields, and what stands between them."""
     pieces = re.split(r"(%.)", format)
     fields, between = pieces[1::2], pieces[2::2]
-    whole = sum(field in _YEARS for field in fields) == 1 and {"%m", "%d"} <= set(fields) if dated else True
-    if pieces[0] or between[-1] or not all(between[:-1]) or not whole or not set(fields) <= {*_YEARS, *_TWO}:
+    whole = "%d" in fields and all(sum(field in kind for field in fields) == 1 for kind in (_YEARS, _MONTHS))
+    known = set(fields) <= {*_YEARS, *_TWO, *_WORDS} and ("%I" in fields) == ("%p" in fields)
+    if pieces[0] or between[-1] or not all(between[:-1]) or not (whole or not dated) or not known:
         raise PolyfedError(f"column {name!r}: dates written as {format!r} do not fit into ONNX")
+    patterns = {**_YEARS, **{field: f"(?i:{'|'.join(words)})" for field, words in _WORDS.items()}}
     pattern = "".join(
-        _YEARS.get(field, r"\d{1,2}") + re.escape(text) for field, text in zip(fields, between, strict=True)
+        patterns.get(field, r"\d{1,2}") + re.escape(text) for field, text in zip(fields, between, strict=True)
     )
-    example = "".join({"%Y": "2000"}.get(field, "01") + text for field, text in zip(fields, between, strict=True))
+    instead = {"%Y": "2000", **{field: next(iter(words)) for field, words in _WORDS.items()}}
+    example = "".join(instead.get(field, "01") + text for field, text in zip(fields, between, strict=True))
     read = graph("RegexFullMatch", words, pattern=pattern + optional)
     rest, values = graph("Where", read, words, graph.constant(example)), {}
     if optional:
@@ -63,9 +76,14 @@ def _written(graph: Graph, words: Value, format: str, name: str, *, optional: st
         between[-1] = ":"
     for field, text in zip(fields, between, strict=True):
         word, rest = _split(graph, rest, text) if text else (rest, "")
-        values["year" if field in _YEARS else field] = _field(graph, field, word)
-    given = [values["year"], values["%m"], values["%d"]] if dated else None
+        kind = "year" if field in _YEARS else "month" if field in _MONTHS else field
+        values[kind] = _field(graph, field, word)
+    given = [values["year"], values["month"], values["%d"]] if dated else None
     hour, minute = (values[field] if field in values else graph.whole(0) for field in ("%H", "%M"))
+    if "%p" in values:  # 12 AM is 0, and an hour that is none stays so
+        twelve = graph.cast(graph("Equal", values["%I"], graph.whole(12)), TensorProto.INT64)
+        hour = graph("Sub", graph("Add", values["%I"], values["%p"]), graph("Mul", twelve, graph.whole(12)))
+        hour = graph("Where", _at_least(graph, values["%I"], 1), hour, graph.whole(-1))
     return _parts(graph, read, given, hour, minute)
 
 
@@ -193,7 +211,14 @@ def _field(graph: Graph, field: str, word: Value) -> Value:
         return graph.look_up(word, {f"{n:04d}": n for n in range(1, 10_000)}, -1)
     if field == "%y":
         return graph.look_up(word, {f"{n:02d}": n + (1900 if n > 68 else 2000) for n in range(100)}, -1)
-    return graph.look_up(word, _numbers(1 if field in ("%d", "%m") else 0, _TWO[field]), -1)
+    if field in _WORDS:
+        return graph.look_up(word, {cased: n for text, n in _WORDS[field].items() for cased in _cases(text)}, -1)
+    return graph.look_up(word, _numbers(*_TWO[field]), -1)
+
+
+def _cases(text: str) -> Iterator[str]:
+    """All ways of small and large letters: turning them small asks the machine for a locale, which it may not have."""
+    return map("".join, product(*((letter, letter.upper()) for letter in text)))
 
 
 def _numbers(first: int, last: int, after: str = "") -> dict[str, int]:
