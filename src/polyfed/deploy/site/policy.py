@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from polyfed.algorithms import FOMAML, PerFedBC
+from polyfed.algorithms import PerFedBC
 from polyfed.algorithms.contract import Algorithm
 from polyfed.algorithms.shared.compressed import CompressedMethod
 from polyfed.algorithms.shared.local_work import LocalSteps, work_of
@@ -37,8 +37,7 @@ class RunPolicy:
     algorithms: tuple[str, ...] = ()
     """those that may run here; none named: any"""
     smallest_batch: int = 8
-    """the fewest rows in a step: a step on one row tells that row. The last one of a pass may have fewer where an
-    upload adds up so many steps that none of its rows counts for more than in a single step of so many rows"""
+    """the fewest rows in a step, the last one of a pass included: a step on one row tells that row"""
     fewest_steps: int = 1
     """the fewest steps in a round"""
     fewest_sites: int = 2
@@ -64,11 +63,11 @@ class RunPolicy:
         batch = rows if work.size == "full" else min(work.size, rows)
         if batch < self.smallest_batch:
             raise Refused(f"its policy allows batches of at least {self.smallest_batch} rows, the run has {batch}")
-        last, summed = rows % batch, _summed(method, work, rows // batch)
-        if last and summed is not None and last * summed < self.smallest_batch:
+        last = rows % batch
+        if 0 < last < self.smallest_batch and _ends_a_pass(method, work, rows // batch):
             raise Refused(
-                f"its policy allows batches of at least {self.smallest_batch} rows, the last one of a pass has {last} "
-                f"and an upload may add up {summed}; algorithm.replace = true draws whole ones"
+                f"its policy allows batches of at least {self.smallest_batch} rows, the last one of a pass has {last}; "
+                "algorithm.replace = true draws whole ones"
             )
         steps = work.steps if isinstance(method, LocalSteps) else 1
         if work.epochs is not None:
@@ -88,20 +87,13 @@ class RunPolicy:
             raise Refused(f"its policy allows a clip of at most {self.clip:g}, the run has {terms.clip:g}")
 
 
-def _summed(method: Algorithm, work: Batching, whole: int) -> int | None:
-    """The fewest gradients that an upload adds up if one of them is of a pass's last batch, which comes after the whole
-    ones and has what rows are left; None where no round comes to it."""
+def _ends_a_pass(method: Algorithm, work: Batching, whole: int) -> bool:
+    """Whether a round may come to the last batch of a pass over the rows, after the whole ones: it has what is left."""
     if work.replace or isinstance(method, CompressedMethod):  # which takes one batch
-        return None
-    if isinstance(method, FOMAML):  # which sends the last gradient alone
-        return 1 if method.inner_steps >= whole else None
-    if isinstance(method, PerFedBC) and method.inner_steps > whole:  # nothing is added up in an adaptation
-        return 1
-    if work.epochs is not None:
-        return work.epochs * (whole + 1)
-    if not isinstance(method, LocalSteps):  # a number of steps that is drawn
-        return whole + 1
-    return work.steps if work.steps > whole else None
+        return False
+    if work.epochs is not None or not isinstance(method, LocalSteps):  # a number of steps that is drawn
+        return True
+    return whole < max(work.steps, method.inner_steps if isinstance(method, PerFedBC) else 0)
 
 
 class PinnedTerms:
