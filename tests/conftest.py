@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import polyfed as pf
+from polyfed.engine.programs import COMPILED, TRACED
 from tests.compilation import QUICK
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a shell's background; commands of tests would inherit it
@@ -102,6 +103,22 @@ def few_memory_maps() -> Iterator[None]:
     if maps.exists() and maps.read_bytes().count(b"\n") > MANY_MAPS:
         jax.clear_caches()
         gc.collect()
+
+
+@pytest.fixture(autouse=True)
+def programs_of_its_own(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Whoever replaces a part of the engine finds no program that was compiled with it, and leaves none behind."""
+    patched = "monkeypatch" in request.fixturenames
+    if patched:
+        forget_programs()
+    yield
+    if patched:
+        forget_programs()
+
+
+def forget_programs() -> None:
+    COMPILED.clear()
+    TRACED.clear()
 
 
 @pytest.fixture(scope="session")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +11,8 @@ import numpy as np
 import pytest
 
 import polyfed as pf
+from polyfed.engine.programs import COMPILED
+from polyfed.engine.recent import Recent
 from polyfed.engine.simulation import Simulation
 from tests.algorithms.comparison import matrix
 from tests.algorithms.references.shared import clients_of
@@ -218,12 +221,29 @@ def test_a_second_run_of_the_same_shapes_compiles_nothing(problem) -> None:
     assert pf.simulate(problem, pf.algorithms.FedAvg(lr=0.2), rounds=5, seed=8).compile_seconds == 0
 
 
-def test_a_problem_keeps_the_latest_programs_and_no_more(federation, monkeypatch) -> None:
+def test_problems_of_one_task_and_shape_share_programs() -> None:
+    """Other rows compile nothing; another ridge or activation does."""
+
+    def run(seed: int, model: Any, l2: float = 0.01) -> pf.Result:
+        federation = pf.Federation.from_arrays(unequal_clients(seed), classes=3)
+        return pf.simulate(pf.Problem(federation, model, l2=l2), pf.algorithms.FedAvg(batch=4), rounds=2)
+
+    first = run(0, pf.models.mlp([5]))
+    second = run(1, pf.models.mlp([5]))
+    assert second.compile_seconds == 0
+    assert not np.array_equal(first.global_params[0]["w"], second.global_params[0]["w"])
+    alone = [run(1, pf.models.mlp([5]), l2=0.02), run(1, pf.models.mlp([5], "tanh"))]
+    assert all(other.compile_seconds > 0 for other in alone)
+    COMPILED.clear()
+    np.testing.assert_array_equal(run(1, pf.models.mlp([5])).global_params[0]["w"], second.global_params[0]["w"])
+
+
+def test_the_latest_programs_are_kept_and_no_more(federation, monkeypatch) -> None:
     """Each holds memory maps, of which a process has only so many."""
-    monkeypatch.setattr("polyfed.engine.programs.KEPT", 3)
+    monkeypatch.setattr("polyfed.engine.programs.COMPILED", kept := Recent(3))
     problem = pf.Problem(federation, pf.models.linear(), "softmax")
     for steps in (1, 2, 3):
         pf.simulate(problem, pf.algorithms.FedAvg(local_steps=steps), rounds=1)
-    assert len(problem.programs) == 3
+    assert len(kept) == 3
     again = pf.simulate(problem, pf.algorithms.FedAvg(local_steps=3), rounds=1)
     assert again.compile_seconds == 0

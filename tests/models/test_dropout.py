@@ -75,7 +75,7 @@ def test_a_step_differs_from_the_next_and_repeats_with_its_key(size) -> None:
     x, y = map(jnp.asarray, federation.train.of(0))
     count = jnp.int32(len(y))
     zero = jnp.int32(0)
-    f = Objective(problem, Examples(x, y), zero, count, len(y), zero, zero, jax.random.key(0))
+    f = Objective(problem.task, Examples(x, y), zero, count, len(y), zero, zero, jax.random.key(0))
 
     def walk(key):
         def step(carry, batch):
@@ -102,7 +102,7 @@ def test_a_whole_pass_in_blocks_draws_anew_for_each_block(monkeypatch) -> None:
     problem = pf.Problem(federation, (lambda key: jnp.zeros(3), lambda p, x: jnp.tile(p, (len(x), 1)), train_apply))
     x, y = map(jnp.asarray, federation.train.of(0))
     zero, count = jnp.int32(0), jnp.int32(len(y))
-    f = Objective(problem, Examples(x, y), zero, count, len(y), zero, zero, jax.random.key(0))
+    f = Objective(problem.task, Examples(x, y), zero, count, len(y), zero, zero, jax.random.key(0))
     key = jax.random.key(3)
     for block in range(2):
         batch = Batch(jnp.arange(4 * block, 4 * block + 4), jnp.ones(4), jax.random.fold_in(key, block))

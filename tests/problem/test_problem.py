@@ -107,7 +107,7 @@ def test_a_padded_batch_is_the_mean_of_its_real_rows(problem) -> None:
     examples = Examples(jnp.asarray(x, jnp.float32), jnp.asarray(y))
     params = {"w": jnp.ones((4, 3)), "b": jnp.zeros(3)}
     f = Objective(
-        problem, examples, jnp.int32(0), jnp.int32(len(y)), len(y), jnp.int32(0), jnp.int32(0), jax.random.key(0)
+        problem.task, examples, jnp.int32(0), jnp.int32(len(y)), len(y), jnp.int32(0), jnp.int32(0), jax.random.key(0)
     )
     padded = Batch(jnp.array([3, 5, 0, 0]), jnp.array([1.0, 1.0, 0.0, 0.0]))
     exact = Batch(jnp.array([3, 5]), jnp.ones(2))
@@ -137,7 +137,7 @@ def test_a_client_without_rows_in_a_split_is_named() -> None:
 def client_of(problem: pf.Problem, size: int) -> Objective:
     """The objective of a client with so many rows."""
     examples, zero = Examples(jnp.zeros((size, 4)), jnp.zeros(size, jnp.int32)), jnp.int32(0)
-    return Objective(problem, examples, zero, jnp.int32(size), size, zero, zero, jax.random.key(0))
+    return Objective(problem.task, examples, zero, jnp.int32(size), size, zero, zero, jax.random.key(0))
 
 
 def test_with_replacement_batches_repeat_and_without_they_do_not(problem) -> None:

@@ -45,7 +45,7 @@ class Local(LocalWork):
 
     def adapt(self, server: None, f: Objective, key: jax.Array, work: Batching | None = None) -> Tree:
         """Alone from the model's own start: as many rounds of its local work as the federation has done, or `work`."""
-        model = f.problem.model
+        model = f.task.model
         start = model.init(jax.random.fold_in(key, newcomer.ASIDE))
         start = zeros_like(start) if model.start == "zeros" else start
         if work is not None:

@@ -134,7 +134,7 @@ class Measure:
 
     def of(self, params: Tree, split: str, shard: Shard, client: jax.Array) -> Metrics:
         """A model's metrics on a client's rows, summed block by block; NaN for a client without rows."""
-        problem, start, size = self.round.problem, shard.starts[client], shard.sizes[client]
+        start, size = shard.starts[client], shard.sizes[client]
         block = eval_block(self.longest[split])
         real = jnp.result_type(float)
 
@@ -150,7 +150,7 @@ class Measure:
 
         zeros = [jnp.zeros((), real)] * self._kinds
         loss, metric, *weighted = lax.fori_loop(0, (size + block - 1) // block, body, zeros)
-        ridge = jnp.broadcast_to(problem.ridge(params), ())
+        ridge = jnp.broadcast_to(self.round.task.ridge(params), ())
         return Metrics(loss / size, metric / size, ridge, *(total / size for total in weighted))
 
     def of_all(self, params: Tree, split: str, shard: Shard, clients: jax.Array) -> Metrics:
@@ -184,20 +184,20 @@ class Measure:
         blank = [jnp.zeros(len(clients), real)] * self._kinds
         sizes = shard.sizes[clients]
         loss, metric, *weighted = lax.fori_loop(0, -(-len(clients) // count), chunk, blank)
-        ridge = jnp.broadcast_to(self.round.problem.ridge(params), sizes.shape)
+        ridge = jnp.broadcast_to(self.round.task.ridge(params), sizes.shape)
         return Metrics(loss / sizes, metric / sizes, ridge, *(total / sizes for total in weighted))
 
     @property
     def _kinds(self) -> int:
         """How many values a row has."""
-        return 2 if self.round.problem.class_weight is None else 3
+        return 2 if self.round.task.class_weight is None else 3
 
     def _of_rows(self, params: Tree, shard: Shard, batch: Batch) -> list[jax.Array]:
         """The loss and the metric of each row and, where classes have weights, the weighted loss."""
-        problem = self.round.problem
-        outputs, targets = problem.predict(params, shard.examples, batch)
-        values = [problem.loss.value(outputs, targets), problem.loss.metric(outputs, targets)]
-        return values if problem.class_weight is None else [*values, problem.row_loss(outputs, targets)]
+        task = self.round.task
+        outputs, targets = task.predict(params, shard.examples, batch)
+        values = [task.loss.value(outputs, targets), task.loss.metric(outputs, targets)]
+        return values if task.class_weight is None else [*values, task.row_loss(outputs, targets)]
 
 
 def tuned(round: Round, tune: FineTune, params: Tree, client: jax.Array, data: Data, rate: Scalar) -> Tree:

@@ -35,6 +35,7 @@ from polyfed.engine.devices.unequal_steps import LENT_BYTES, best_chunk, client_
 from polyfed.engine.measure import FineTune, Measure, deployed, eval_block
 from polyfed.engine.participation import Sampling
 from polyfed.engine.privacy.mechanism import Moment, Privacy
+from polyfed.engine.recent import Recent
 from polyfed.engine.robust.singles import Singles
 from polyfed.engine.round import lending as store
 from polyfed.engine.round.chunks import over_clients
@@ -45,8 +46,10 @@ from polyfed.problem.objective import BLOCK
 from polyfed.problem.problem import Problem
 
 CARRY = Carry(SAME, BY_CLIENT, SAME, SAME, SAME)  # pyright: ignore[reportArgumentType]
-KEPT = 48
-"""The compiled programs that a problem keeps: each takes a hundred memory maps or more, of the 65,530 of a process."""
+COMPILED = Recent(128)
+"""Compiled programs, by what they depend on; each takes a hundred memory maps or more, of the 65,530 of a process."""
+TRACED = Recent(512)
+"""What tracing found out about methods and models, by what it depends on."""
 SHARD = Shard(BY_HOST, SAME, SAME)  # pyright: ignore[reportArgumentType]
 SOME = Data(BY_CLIENT, BY_CLIENT, SAME, SAME, BY_CLIENT, BY_CLIENT, SAME)  # pyright: ignore[reportArgumentType]
 """How data lies on the devices: a split of everybody's, and all of some clients."""
@@ -54,7 +57,10 @@ SOME = Data(BY_CLIENT, BY_CLIENT, SAME, SAME, BY_CLIENT, BY_CLIENT, SAME)  # pyr
 
 @dataclass
 class Programs:
-    """Compiles a method's programs for a problem, once each, and counts the time that takes."""
+    """A method's programs for a problem, compiled once each for all problems of one task and shape.
+
+    Counts the time that compiling takes.
+    """
 
     problem: Problem
     method: Algorithm
@@ -87,7 +93,7 @@ class Programs:
         slots = -(-self.sampling.capacity // self.layout.devices)
         chunk = self._chunk(slots, numbers, read, CHUNK_BYTES if batch == "full" else BATCH_BYTES)
         sizes = self.problem.federation.train.sizes
-        work = (self.problem, self.layout, self.sampling, chunk, bounds, int(np.min(sizes)))
+        work = (self.problem.task, self.layout, self.sampling, chunk, bounds, int(np.min(sizes)))
         self.round = Round(*work, self.compute, self.privacy, singles=self.singles)
         steps = client_steps(sizes, local.epochs, batch)
         if steps is not None:
@@ -109,18 +115,18 @@ class Programs:
 
     def _state_shapes(self, params: Tree) -> State:
         """The shapes of a client's state."""
-        known, key = self.problem.traced, ("state", *shapes_of((self.method, params)))
-        if key not in known:
-            known[key] = jax.eval_shape(self.method.init_client, params)
-        return known[key]
+        key = ("state", *shapes_of((self.method, params)))
+        return TRACED.get(key, lambda: jax.eval_shape(self.method.init_client, params))
 
     def _model_shapes(self) -> tuple[Tree, int]:
         """The shapes of the parameters, and the bytes that the model makes of an example."""
-        known, key = self.problem.traced, ("model", jnp.result_type(float).name)
-        if key not in known:
+        example, model = self.problem.example(), self.problem.model
+
+        def made() -> tuple[Tree, int]:
             params = jax.eval_shape(self.problem.init)
-            known[key] = params, made_bytes(self.problem.model.apply, params, self.problem.example())
-        return known[key]
+            return params, made_bytes(model.apply, params, example)
+
+        return TRACED.get(("model", model, example.shape, example.dtype, jnp.result_type(float).name), made)
 
     def advance(self, carry: Carry, first: int, count: int) -> Carry:
         """Run `count` rounds from round `first` on."""
@@ -321,19 +327,19 @@ class Programs:
         arguments: tuple[Tree, ...],
         donate: tuple[int, ...] = (),
     ) -> Callable[..., Tree]:
-        """The program, compiled for the arguments' shapes; kept with the problem, so that a second run finds it."""
-        key = (name, self.layout, *shapes_of(arguments))
-        known = self.problem.programs
-        if key in known:
-            known[key] = known.pop(key)  # the latest used stands last
-            return known[key]
-        begun = time.perf_counter()
-        mapped = jax.shard_map(function, mesh=self.layout.mesh, in_specs=inputs, out_specs=outputs, check_vma=False)
-        known[key] = jax.jit(mapped, donate_argnums=donate).lower(*arguments).compile()
-        self.compile_seconds += time.perf_counter() - begun
-        while len(known) > KEPT:
-            del known[next(iter(known))]
-        return known[key]
+        """The program, compiled for the arguments' shapes; kept, so that a second run finds it.
+
+        `name`: all that the function depends on beside its arguments. That is a round, which has the task.
+        """
+
+        def made() -> Callable[..., Tree]:
+            begun = time.perf_counter()
+            mapped = jax.shard_map(function, mesh=self.layout.mesh, in_specs=inputs, out_specs=outputs, check_vma=False)
+            program = jax.jit(mapped, donate_argnums=donate).lower(*arguments).compile()
+            self.compile_seconds += time.perf_counter() - begun
+            return program
+
+        return COMPILED.get((name, self.layout, *shapes_of(arguments)), made)
 
     def _chunk(self, clients: int, numbers: int, read: int, most: int = CHUNK_BYTES) -> int:
         """The same in all processes, whatever their machines have."""

@@ -23,7 +23,7 @@ from polyfed.engine.round.records import Data, Shard
 from polyfed.engine.states.feed import Fed
 from polyfed.problem.metrics import canonical, constant_scores
 from polyfed.problem.objective import Batch
-from polyfed.problem.problem import Problem, precision
+from polyfed.problem.problem import precision
 
 if TYPE_CHECKING:
     from polyfed.engine.simulation import Simulation
@@ -92,11 +92,11 @@ class Score:
         return jnp.minimum(shard.starts[client] + jnp.minimum(positions, last), len(shard.examples.y) - 1)
 
     def _outputs(self, params: Tree, shard: Shard, client: jax.Array) -> jax.Array:
-        problem, size = self.measure.round.problem, shard.sizes[client]
+        task, size = self.measure.round.task, shard.sizes[client]
 
         def outputs(index: jax.Array) -> jax.Array:
             rows = self._rows(shard, client, index * self.block + jnp.arange(self.block))
-            return problem.predict(params, shard.examples, Batch(rows, None))[0]
+            return task.predict(params, shard.examples, Batch(rows, None))[0]
 
         shape = jax.eval_shape(outputs, jnp.int32(0))
         blank = jnp.zeros((self.room, *shape.shape[1:]), shape.dtype)
@@ -108,17 +108,16 @@ class Score:
 
 
 def scored_clients(
-    simulation: Simulation, split: str, finetune: FineTune | None, constant: bool, like: Simulation | None
+    simulation: Simulation, split: str, finetune: FineTune | None, constant: bool
 ) -> Iterator[ScoredClients]:
     """See `Simulation.scores`."""
-    keeper = like.programs if like is not None and _same_program(simulation, like) else simulation.programs
     part = simulation.problem.federation.split(split)
     if not part.rows:
         raise PolyfedError(f"this federation has no {split} rows")
     if finetune is not None and simulation.global_params is None:
         raise PolyfedError(f"{simulation.method.name} has no global model to fine-tune")
     for clients, longest in _alike(simulation.evaluated, part.sizes[simulation.evaluated]):
-        blocks = _outputs(simulation, keeper, split, finetune, clients, longest)
+        blocks = _outputs(simulation, split, finetune, clients, longest)
         while True:
             with precision(simulation.dtype):  # only while it computes: between blocks the caller does
                 block = next(blocks, None)
@@ -138,31 +137,14 @@ def _alike(clients: np.ndarray, sizes: np.ndarray) -> Iterator[tuple[np.ndarray,
         yield clients[steps == step], int(sizes[steps == step].max())
 
 
-def _same_program(one: Simulation, other: Simulation) -> bool:
-    """Whether the models of two simulations are computed alike, so that one program does for both."""
-    ours, theirs = one.problem, other.problem
-    return (
-        replace(one.programs.round, problem=theirs) == other.programs.round
-        and (one.dtype, one.store, one.adapt_on_test) == (other.dtype, other.store, other.adapt_on_test)
-        and ours.model_fingerprint == theirs.model_fingerprint
-        and (ours.loss.name, ours.l2) == (theirs.loss.name, theirs.l2)
-        and _class_weights(ours) == _class_weights(theirs)
-    )
-
-
-def _class_weights(problem: Problem) -> list[float] | None:
-    return None if problem.class_weight is None else problem.class_weight.tolist()
-
-
 def _outputs(
     simulation: Simulation,
-    keeper: Programs,
     split: str,
     finetune: FineTune | None,
     clients: np.ndarray,
     longest: int,
 ) -> Iterator[tuple[np.ndarray, Outputs]]:
-    """The outputs for the rows of these clients, in blocks; `keeper` compiles the program, or has it already."""
+    """The outputs for the rows of these clients, in blocks."""
     programs, rate = simulation.programs, None
     if finetune is not None:  # its stepsize is an input: another one compiles nothing anew
         rate = np.asarray(finetune.lr, jnp.result_type(float))
@@ -170,7 +152,7 @@ def _outputs(
     block = eval_block(min(longest, programs.measured_rows))
     room = -(-longest // block) * block
     on_test = simulation.adapt_on_test
-    measure = Measure(keeper.round, programs.measure_chunk, programs.longest, finetune, on_test)
+    measure = Measure(programs.round, programs.measure_chunk, programs.longest, finetune, on_test)
     score = Score(measure, split, room, block)
     needed = {split, "test"} if on_test else {split}
 
@@ -178,8 +160,8 @@ def _outputs(
         splits = {name: shard for name, shard in fed.splits.items() if name in needed}
         arguments = (programs.placed_method, simulation.residence.server, fed.clients, states, fed.data, splits, rate)
         specs = (SAME, SAME, BY_CLIENT, BY_CLIENT, laid_out(fed.data), splits_laid_out(fed.data, splits), SAME)
-        name = ("scores", keeper.round.exact, programs.measure_chunk, finetune, on_test, split, room, block)
-        return keeper.compiled(name, score, specs, BY_CLIENT, arguments)(*arguments)
+        name = ("scores", programs.round.exact, programs.measure_chunk, finetune, on_test, split, room, block)
+        return programs.compiled(name, score, specs, BY_CLIENT, arguments)(*arguments)
 
     most = max(1, BLOCK_BYTES // max(1, room * _row_bytes(programs)))
     return simulation.residence.over(clients, of_wave, most)

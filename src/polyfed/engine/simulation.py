@@ -187,16 +187,14 @@ class Simulation:
         finetune: FineTune | None = None,
         *,
         constant: bool = False,
-        like: Simulation | None = None,
     ) -> Iterator[ScoredClients]:
         """The scores that the evaluated clients' models give to their rows of a split, in blocks of clients.
 
         They are those of the models that `measure` measures: "personal" and "global", or "finetuned"; with `constant`,
         also those of the constant predictor. Clients of like sizes come together, so a block's clients are in ascending
         order, and the blocks need not be. A block takes a bounded memory, whatever the population.
-        `like`: another split of the same rows, whose compiled program then serves this one, too.
         """
-        return scored_clients(self, split, finetune, constant, like)
+        return scored_clients(self, split, finetune, constant)
 
     @property
     def residence(self) -> Residence:

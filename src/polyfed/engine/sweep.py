@@ -298,7 +298,6 @@ def _shape(simulation: Simulation) -> Hashable:
 def _facts(simulation: Simulation) -> dict[str, Hashable]:
     """What is not a number, and must be the same in all runs of a sweep."""
     problem = simulation.problem
-    weights = None if problem.class_weight is None else tuple(problem.class_weight.tolist())
     return {
         "method": shapes_of(simulation.programs.method),
         "local models": simulation.bank is not None,
@@ -307,7 +306,7 @@ def _facts(simulation: Simulation) -> dict[str, Hashable]:
         "dtype": simulation.dtype,
         "compute": simulation.compute,
         "privacy": simulation.privacy,
-        "model": (problem.model_fingerprint, problem.loss.name, problem.l2, weights, *shapes_of(simulation.start)),
+        "model": (problem.task, *shapes_of(simulation.start)),
         "splits": tuple(simulation.programs.splits),
         "clients": len(problem),
         "rows": (problem.federation.feature_shape, str(problem.federation.like.x.dtype)),

@@ -9,7 +9,7 @@ parameters.py         the names and shapes of a model's parameters
 checks.py             the options of models, checked
 """
 
-from polyfed.models.base import Architecture, Model, Params, SequenceArchitecture, own_model
+from polyfed.models.base import Architecture, Model, Params, SequenceArchitecture, built, own_model
 from polyfed.models.conv import cifar_cnn, cnn, femnist_cnn, lenet
 from polyfed.models.dense import linear, mlp
 from polyfed.models.equinox_modules import equinox, is_module
@@ -32,6 +32,7 @@ __all__ = [
     "Model",
     "Params",
     "SequenceArchitecture",
+    "built",
     "cifar_cnn",
     "cnn",
     "equinox",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Protocol, runtime_checkable
 
 import jax
@@ -29,7 +30,7 @@ class Model:
     """`train_apply(params, x, key)`, in place of `apply` in the steps of training: for dropout and the like."""
     tokens: int | None = None
     """For a model of token ids: how many ids there are. It reads whole numbers below that."""
-    family: Architecture | None = None
+    family: Architecture | None = field(default=None, compare=False)
     """What built it; None for a user's own."""
 
 
@@ -54,3 +55,18 @@ def own_model(parts: tuple[Callable[..., Params], ...]) -> Model:
     if len(parts) not in (2, 3) or not all(callable(part) for part in parts[:2]):
         raise PolyfedError("a model of your own is (init, apply) or (init, apply, train_apply), all functions")
     return Model(parts[0], parts[1], train_apply=parts[2] if len(parts) == 3 else None)
+
+
+def built(architecture: Architecture, inputs: tuple[int, ...], outputs: int | None) -> Model:
+    """The model of a family for these sizes; for the same ones the same model, so that its programs are shared."""
+    try:
+        return _built(architecture, inputs, outputs)
+    except TypeError:  # a family of the user's that cannot be compared
+        return _build(architecture, inputs, outputs)
+
+
+def _build(architecture: Architecture, inputs: tuple[int, ...], outputs: int | None) -> Model:
+    return replace(architecture.build(inputs, outputs), family=architecture)
+
+
+_built = lru_cache(maxsize=64)(_build)

@@ -17,6 +17,7 @@ from polyfed.problem.reference import CURVATURE, Reference
 
 if TYPE_CHECKING:
     from polyfed.problem.problem import Problem
+    from polyfed.problem.task import Task
 
 
 def sampled_constants(
@@ -34,7 +35,7 @@ def sampled_constants(
         rows = problem.model.design(problem.federation.train.of(client)[0])
         norms = np.sum(rows**2, axis=1)
         if problem.class_weight is not None:
-            norms *= problem.row_weights(problem.targets(client, "train"), problem.class_weight)
+            norms *= problem.task.row_weights(problem.targets(client, "train"), problem.class_weight)
         L = curvature * norms + problem.l2
         gradients = np.zeros((len(rows), 1)) if solution is None else _gradients(problem, client, solution)
         drawn = min(batch, len(rows)) if replace else shortest_batch(len(rows), batch)
@@ -57,7 +58,7 @@ def _gradients(problem: Problem, client: int, solution: Reference) -> np.ndarray
             own = jax.tree.map(lambda leaf: jnp.asarray(leaf[client]), solution.local_models.params)
             model = mix(solution.alpha[client], model, own)
 
-        return np.asarray(jax.jit(jax.vmap(lambda x, y: _row_gradient(problem, model, x, y)))(x, y))
+        return np.asarray(jax.jit(jax.vmap(lambda x, y: _row_gradient(problem.task, model, x, y)))(x, y))
 
 
 def gradient_variances(problem: Problem, models: Tree) -> np.ndarray:
@@ -76,7 +77,7 @@ def gradient_variances(problem: Problem, models: Tree) -> np.ndarray:
             rows, inside = start + jnp.minimum(place, size - 1), place < size
 
             def variance(params: Tree) -> jax.Array:
-                gradients = jax.vmap(lambda row: _row_gradient(problem, params, x[row], y[row]))(rows)
+                gradients = jax.vmap(lambda row: _row_gradient(problem.task, params, x[row], y[row]))(rows)
                 return inside @ jnp.sum((gradients - inside @ gradients / size) ** 2, axis=1) / size
 
             return lax.map(variance, points)
@@ -85,11 +86,11 @@ def gradient_variances(problem: Problem, models: Tree) -> np.ndarray:
         return np.asarray(jax.jit(lambda given: lax.map(of_client, given))(given))
 
 
-def _row_gradient(problem: Problem, params: Tree, x: jax.Array, y: jax.Array) -> jax.Array:
+def _row_gradient(task: Task, params: Tree, x: jax.Array, y: jax.Array) -> jax.Array:
     """The gradient of one example's objective, as a vector."""
 
     def loss(params: Tree) -> jax.Array:
         batch = Batch(None, jnp.ones(1))
-        return problem.batch_loss(params, Examples(x[None], y[None]), batch) + problem.ridge(params)
+        return task.batch_loss(params, Examples(x[None], y[None]), batch) + task.ridge(params)
 
     return ravel_pytree(jax.grad(loss)(params))[0]

@@ -18,7 +18,7 @@ from polyfed.models.dense import NARROW
 from polyfed.problem import deferred
 
 if TYPE_CHECKING:
-    from polyfed.problem.problem import Problem
+    from polyfed.problem.task import Task
 
 BLOCK = 4096
 """The rows that a pass over a client's whole data takes at a time; a client with fewer is taken in one piece."""
@@ -77,7 +77,7 @@ class Objective:
     Made by the engine inside its compiled program: `start` and `size` say which rows are the client's.
     """
 
-    problem: Problem
+    task: Task
     examples: Examples
     start: jax.Array
     size: jax.Array
@@ -102,12 +102,12 @@ class Objective:
 
     def value(self, params: Tree, batch: Batch | None = None) -> jax.Array:
         """f_i on a batch, or on all of the client's rows."""
-        return self._pass(self._batch_loss, params, batch) + self.problem.ridge(params)
+        return self._pass(self._batch_loss, params, batch) + self.task.ridge(params)
 
     def grad(self, params: Tree, batch: Batch | None = None) -> Tree:
         """The gradient of f_i on a batch, or on all of the client's rows."""
         loss = self._pass(jax.grad(self._batch_loss), params, batch)
-        return trees.tied(trees.add(loss, jax.grad(self.problem.ridge)(params)))
+        return trees.tied(trees.add(loss, jax.grad(self.task.ridge)(params)))
 
     def hessian_product(self, params: Tree, direction: Tree, batch: Batch | None = None) -> Tree:
         """The Hessian of f_i at `params` times a direction, exactly; on a batch, or on all of the client's rows."""
@@ -168,7 +168,7 @@ class Objective:
         def batch_at(index: jax.Array) -> Batch | None:
             batch = rows_at(index) if batches is None else jax.tree.map(lambda leaf: leaf[index], batches)
             batch = batch if batch is None else batch._replace(examples=near)
-            if self.problem.model.train_apply is None:
+            if self.task.model.train_apply is None:
                 return batch
             number = index if earlier is None else earlier * per_epoch + index
             own = jax.random.fold_in(jax.random.fold_in(key, MASKS), number)
@@ -212,7 +212,7 @@ class Objective:
         return Batch(self.start + jnp.where(inside, positions, self.size - 1), inside.astype(jnp.result_type(float)))
 
     def _batch_loss(self, params: Tree, examples: Examples, batch: Batch) -> jax.Array:
-        return self.problem.batch_loss(params, examples, batch, self.compute)
+        return self.task.batch_loss(params, examples, batch, self.compute)
 
     def _pass(self, function: Callable[[Tree, Examples, Batch], Tree], params: Tree, batch: Batch | None) -> Tree:
         """A mean over a batch, or over all of the client's rows, block by block."""

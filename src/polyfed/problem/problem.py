@@ -14,14 +14,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from polyfed.core import randomness, trees
+from polyfed.core import randomness
 from polyfed.core.aligned import aligned
 from polyfed.core.errors import PolyfedError, own_names
-from polyfed.core.precision import Narrow, within
 from polyfed.core.startup import start
 from polyfed.data import Federation, Population
 from polyfed.data.cautions import cautions
-from polyfed.models import Architecture, Model, Params, SequenceArchitecture, equinox, is_module, own_model
+from polyfed.models import Architecture, Model, Params, SequenceArchitecture, built, equinox, is_module, own_model
 from polyfed.problem import batch_constants as sampled
 from polyfed.problem import reference
 from polyfed.problem.class_weights import ClassWeight, class_weights
@@ -30,6 +29,7 @@ from polyfed.problem.losses import get_loss
 from polyfed.problem.no_model import what_was_found
 from polyfed.problem.objective import Batch, Examples, Objective
 from polyfed.problem.reference import Constants, LocalModels, Reference
+from polyfed.problem.task import Task
 
 DType = Literal["float32", "float64"]
 Init = Literal["zeros", "ones", "random"] | Params | None
@@ -98,18 +98,17 @@ class Problem:
                 raise PolyfedError(what_was_found(model))
             if self._positions and isinstance(model, SequenceArchitecture):
                 model = model.every_position()
-            built = model.build(federation.feature_shape, self.loss.outputs(federation))
-            self.model = dataclasses.replace(built, family=model)
+            self.model = built(model, federation.feature_shape, self.loss.outputs(federation))
         self._check_tokens()
         self._check_output()
         self.balanced = isinstance(class_weight, str)
         """Whether the class weights follow from the clients' rows."""
         self.class_weight = class_weights(class_weight, self)
         """The weight of each class in the loss that is trained; None where every row counts alike."""
+        weights = None if self.class_weight is None else tuple(self.class_weight.tolist())
+        self.task = Task(self.model, self.loss, self.l2, weights)
         self._local_models: dict[float, LocalModels] = {}
         self._references: dict[tuple[bytes, float | None], Reference] = {}
-        self.programs: dict[Any, Any] = {}
-        """What the engine compiled for this problem, by what it depends on; the latest used stands last."""
         self.traced: dict[Any, Any] = {}
         """What the engine learned by tracing, by what it depends on."""
         self.placed: dict[Any, Any] = {}
@@ -199,45 +198,6 @@ class Problem:
         self._check_ids(x)
         return _cast(x), _cast(self._convert(y))
 
-    def batch_loss(self, params: Params, examples: Examples, batch: Batch, compute: Narrow = None) -> jax.Array:
-        """The weighted mean loss over a batch, without the ridge; `compute`: see `predict`."""
-        outputs, targets = self.predict(params, examples, batch, compute)
-        assert batch.weights is not None
-        return jnp.vdot(batch.weights, self.row_loss(outputs, targets)) / jnp.sum(batch.weights)
-
-    def row_loss(self, outputs: jax.Array, targets: jax.Array) -> jax.Array:
-        """The loss of each row that is trained: times the weight of its class, where there are any."""
-        loss = self.loss.value(outputs, targets)
-        if self.class_weight is None:
-            return loss
-        return loss * self.row_weights(targets, jnp.asarray(self.class_weight, loss.dtype))
-
-    def row_weights(self, targets: Any, weights: Any) -> Any:
-        """Each row's entry of `weights`, which has one per class."""
-        return weights[(targets > 0).astype(np.int32) if self.loss.name == "logistic" else targets]
-
-    def predict(
-        self, params: Params, examples: Examples, batch: Batch, compute: Narrow = None
-    ) -> tuple[jax.Array, jax.Array]:
-        """The model's outputs on a batch, and the targets; as in training where the batch has a key.
-
-        `compute`: the type that the model computes in, where it is not that of the parameters.
-        """
-        x, y = examples
-        if batch.rows is not None:
-            x, y = (part.at[batch.rows].get(mode="promise_in_bounds") for part in (x, y))
-        if x.dtype == jnp.uint8:  # images stay bytes until here
-            x = x.astype(jnp.result_type(float)) / 255
-        if batch.key is not None and self.model.train_apply is not None:
-            return within(self.model.train_apply, compute)(params, x, batch.key), y
-        return within(self.model.apply, compute)(params, x), y
-
-    def ridge(self, params: Params) -> jax.Array:
-        """l2/2 |x|^2."""
-        if self.l2 == 0:
-            return jnp.zeros((), jnp.result_type(float))
-        return 0.5 * self.l2 * trees.squared_norm(params)
-
     def value(self, params: Params, client: str, split: str = "train", rows: Sequence[int] | None = None) -> float:
         """f_i at `params`, on all of a client's rows of a split, or on a batch of them (counted from 0)."""
         with precision(_dtype_of(params)):
@@ -272,6 +232,7 @@ class Problem:
         blind = copy.copy(self)
         blind.__dict__.pop("constants", None)
         blind.model = dataclasses.replace(self.model, design=None)
+        blind.task = dataclasses.replace(self.task, model=blind.model)
         blind.measured = False
         return blind
 
@@ -318,7 +279,8 @@ class Problem:
             raise PolyfedError(f"client '{client}' has no {split} rows")
         examples = Examples(jnp.asarray(x), jnp.asarray(y))
         zero = jnp.asarray(0)
-        return Objective(self, examples, zero, jnp.asarray(count), count, jnp.asarray(index), zero, jax.random.key(0))
+        place = (zero, jnp.asarray(count), count, jnp.asarray(index), zero)
+        return Objective(self.task, examples, *place, jax.random.key(0))
 
     def example(self) -> jax.ShapeDtypeStruct:
         """The shape of a batch of two examples, as the model sees it."""

@@ -16,8 +16,7 @@ from polyfed.core import trees
 from polyfed.core.errors import PolyfedError
 from polyfed.core.trees import Tree
 from polyfed.problem import newton
-from polyfed.problem.mixture_objective import Mixture, mixture_objective, objective
-from polyfed.problem.objective import Examples
+from polyfed.problem.mixture_objective import Mixture, TrainingRows, mixture_objective
 
 if TYPE_CHECKING:
     from polyfed.problem.problem import Problem
@@ -66,7 +65,8 @@ def constants(problem: Problem) -> Constants:
     for client in range(len(problem)):
         rows = design(problem.federation.train.of(client)[0])
         if problem.class_weight is not None:
-            rows = rows * np.sqrt(problem.row_weights(problem.targets(client, "train"), problem.class_weight))[:, None]
+            weights = problem.task.row_weights(problem.targets(client, "train"), problem.class_weight)
+            rows = rows * np.sqrt(weights)[:, None]
         gram = rows.T @ rows if rows.shape[0] >= rows.shape[1] or squared else rows @ rows.T
         eigenvalues = np.linalg.eigvalsh(gram) / len(rows)
         lowest = max(eigenvalues[0], 0.0) if squared else 0.0
@@ -78,51 +78,56 @@ def constants(problem: Problem) -> Constants:
 def local_models(problem: Problem, tolerance: float) -> LocalModels:
     """Every client's own minimiser, by Newton's method in float64."""
     with jax.enable_x64(True):
-        start, unravel = ravel_pytree(jax.tree.map(jnp.zeros_like, problem.init("zeros")))
-        examples = Examples(*map(jnp.asarray, problem.examples("train")))
+        minima, params = _own_minima(TrainingRows.of(problem), problem.init("zeros"), tolerance)
+    return LocalModels(jax.tree.map(np.asarray, params), np.asarray(minima.grad_norm))
 
-        def own_minimum(examples: Examples, client: jax.Array) -> newton.Minimum:
-            f = objective(problem, examples, client)
-            return newton.minimize(
-                lambda x: f.value(unravel(x)), lambda x: ravel_pytree(f.grad(unravel(x)))[0], start, tolerance
-            )
 
-        everyone = jnp.arange(len(problem))
-        minima = jax.jit(lambda rows: jax.lax.map(partial(own_minimum, rows), everyone, batch_size=16))(examples)
-        params = jax.tree.map(np.asarray, jax.vmap(unravel)(minima.x))
-    return LocalModels(params, np.asarray(minima.grad_norm))
+@jax.jit
+def _own_minima(rows: TrainingRows, start: Tree, tolerance: float) -> tuple[newton.Minimum, Tree]:
+    flat, unravel = ravel_pytree(start)
+
+    def of_client(client: jax.Array) -> newton.Minimum:
+        f = rows.objective(client)
+        return newton.minimize(
+            lambda x: f.value(unravel(x)), lambda x: ravel_pytree(f.grad(unravel(x)))[0], flat, tolerance
+        )
+
+    minima = jax.lax.map(of_client, jnp.arange(len(rows.sizes)), batch_size=16)
+    return minima, jax.vmap(unravel)(minima.x)
 
 
 def solve(problem: Problem, alpha: np.ndarray, local: LocalModels | None, tolerance: float) -> Reference:
     """Newton's method on the mixture objective, in float64; refuses a problem without a minimiser."""
     with jax.enable_x64(True):
-        start, unravel = ravel_pytree(jax.tree.map(jnp.zeros_like, problem.init("zeros")))
         f = mixture_objective(problem, alpha, None if local is None else local.params)
-
-        def flat_gradient(f: Mixture, x: jax.Array) -> jax.Array:
-            return ravel_pytree(f.gradient(unravel(x)))[0]
-
-        def minimize(f: Mixture, x: jax.Array, tolerance: float) -> newton.Minimum:
-            dense = jax.eval_shape(lambda x: f.hessian(x, unravel), x) is not None
-            hessian = (lambda x: f.hessian(x, unravel)) if dense else None
-            return newton.minimize(
-                lambda x: f.value(unravel(x)), partial(flat_gradient, f), x, tolerance, most=40, hessian=hessian
-            )
-
         # The curvature shrinks with alpha^2, so the gradient must be smaller for x to be as close.
         sharp = tolerance * float(np.mean(alpha**2))
-        minimum = jax.jit(minimize)(f, start, sharp)
+        minimum, params, value, bend = _minimum(f, problem.init("zeros"), sharp)
         norm, size = float(minimum.grad_norm), float(jnp.linalg.norm(minimum.x))
-        direction = minimum.x / max(size, 1.0)
-        bend = jnp.vdot(direction, jax.jvp(partial(flat_gradient, f), (minimum.x,), (direction,))[1])
         flat = size > 1 and float(bend) < 1e-9 * float(np.mean(alpha**2))  # the infimum lies at infinity
         if not norm <= tolerance or flat:
             raise PolyfedError(
                 f"no minimiser was found: after {int(minimum.steps)} Newton steps the gradient's norm is {norm:.1e} "
                 f"and the parameters' is {size:.1e}; without a ridge, separable data has none (l2 = {problem.l2:g})"
             )
-        params = jax.tree.map(np.asarray, unravel(minimum.x))
-        return Reference(params, float(f.value(unravel(minimum.x))), norm, alpha, local)
+        return Reference(jax.tree.map(np.asarray, params), float(value), norm, alpha, local)
+
+
+@jax.jit
+def _minimum(f: Mixture, start: Tree, tolerance: float) -> tuple[newton.Minimum, Tree, jax.Array, jax.Array]:
+    """Where Newton's method ended, as parameters; f there, and how f bends along the way there."""
+    flat, unravel = ravel_pytree(start)
+
+    def gradient(x: jax.Array) -> jax.Array:
+        return ravel_pytree(f.gradient(unravel(x)))[0]
+
+    dense = jax.eval_shape(lambda x: f.hessian(x, unravel), flat) is not None
+    hessian = (lambda x: f.hessian(x, unravel)) if dense else None
+    minimum = newton.minimize(lambda x: f.value(unravel(x)), gradient, flat, tolerance, most=40, hessian=hessian)
+    direction = minimum.x / jnp.maximum(jnp.linalg.norm(minimum.x), 1.0)
+    bend = jnp.vdot(direction, jax.jvp(gradient, (minimum.x,), (direction,))[1])
+    params = unravel(minimum.x)
+    return minimum, params, f.value(params), bend
 
 
 class Distance:
@@ -139,17 +144,8 @@ class Distance:
             local = None if reference.local_models is None else reference.local_models.params
             f = mixture_objective(problem, reference.alpha, local)
             end = jax.tree.map(jnp.asarray, reference.params)
-
-            def measure(f: Mixture, x: Tree) -> tuple[jax.Array, jax.Array, jax.Array]:
-                spread = jnp.mean(jnp.asarray(reference.alpha) ** 2) * trees.squared_norm(trees.subtract(x, end))
-                return f.value(x) - reference.value, trees.squared_norm(f.gradient(x)), spread
-
-            def divergence(f: Mixture, x: Tree) -> jax.Array:
-                return f.divergence(end, trees.subtract(x, end))
-
-            self._measure, self._divergence = (
-                partial(jax.jit(jax.vmap(function, in_axes=(None, 0))), f) for function in (measure, divergence)
-            )
+            self._measure = partial(_measured, f, end, jnp.asarray(reference.value), jnp.asarray(reference.alpha))
+            self._divergence = partial(_divergence, f, end)
 
     def __call__(self, params: Sequence[Tree]) -> list[dict[str, float]]:
         """Of each of these global models: `gap`, `grad_norm2` and `distance`. Many share the passes over the rows."""
@@ -165,3 +161,19 @@ class Distance:
             {"gap": float(one), "grad_norm2": float(two), "distance": float(three)}
             for one, two, three in zip(gap, grad_norm2, distance, strict=True)
         ]
+
+
+@jax.jit
+@partial(jax.vmap, in_axes=(None, None, None, None, 0))
+def _measured(
+    f: Mixture, end: Tree, value: jax.Array, alpha: jax.Array, x: Tree
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """f - f*, |grad|^2, and the mean squared distance of the deployed models, of each x."""
+    spread = jnp.mean(alpha**2) * trees.squared_norm(trees.subtract(x, end))
+    return f.value(x) - value, trees.squared_norm(f.gradient(x)), spread
+
+
+@jax.jit
+@partial(jax.vmap, in_axes=(None, None, 0))
+def _divergence(f: Mixture, end: Tree, x: Tree) -> jax.Array:
+    return f.divergence(end, trees.subtract(x, end))

@@ -71,7 +71,7 @@ def constant_losses(problem: Problem) -> np.ndarray | None:
 def _row_weights(problem: Problem, labels: np.ndarray) -> np.ndarray:
     if problem.class_weight is None:
         return np.ones(len(labels))
-    return problem.row_weights(labels, np.asarray(problem.class_weight, np.float64))
+    return problem.task.row_weights(labels, np.asarray(problem.class_weight, np.float64))
 
 
 def _entropy(labels: np.ndarray, weights: np.ndarray) -> float:

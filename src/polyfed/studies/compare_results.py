@@ -49,9 +49,7 @@ def gains(
     outside = federation.train.sizes[clients] + federation.validation.sizes[clients]
     federations = [result.problem.federation for result in ours]
     making = GainsInTheMaking(chosen, len(clients), basis, outside)
-    streams = [
-        client_scores(result.simulation, "test", like=side[0].simulation) for side in (ours, theirs) for result in side
-    ]
+    streams = [client_scores(result.simulation, "test") for side in (ours, theirs) for result in side]
     for place, scored in side_by_side(streams):
         own = [client.scores["personal"] for client in scored]
         pairs = zip(own[: len(ours)], own[len(ours) :], (client.labels for client in scored), strict=False)

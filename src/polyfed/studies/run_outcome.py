@@ -84,7 +84,7 @@ def measure_scores(config: Config, method: Method, outcomes: Sequence[RunOutcome
             if count <= MANY_CLIENTS:
                 wanted = list(dict.fromkeys([shown, *metrics_of(first.problem)]))
         tables = [_Table(wanted, count, pools=split == "test") for _ in outcomes]
-        streams = [_scores(outcome, first, split, finetune, method.finetune) for outcome in outcomes]
+        streams = [_scores(outcome, split, finetune, method.finetune) for outcome in outcomes]
         for place, clients in side_by_side(streams):
             for table, scored in zip(tables, clients, strict=True):
                 table.add(place, scored)
@@ -114,19 +114,14 @@ def _rows_outside_test(outcome: RunOutcome) -> np.ndarray:
     return federation.train.sizes[clients] + federation.validation.sizes[clients]
 
 
-def _scores(
-    outcome: RunOutcome, first: RunOutcome, split: str, finetune: FineTune | None, deploys_tuned: bool
-) -> Stream:
-    """Every evaluated client of a run with the scores of all models: the run's, going alone, and the constant.
-
-    The programs of the `first` run serve the others, too, where they are of the same shape.
-    """
+def _scores(outcome: RunOutcome, split: str, finetune: FineTune | None, deploys_tuned: bool) -> Stream:
+    """Every evaluated client of a run with the scores of all models: the run's, going alone, and the constant."""
     run = outcome.simulation
-    streams = [client_scores(run, split, constant=True, like=first.simulation)]
+    streams = [client_scores(run, split, constant=True)]
     if "finetuned" in outcome.metrics:
-        streams.append(client_scores(run, split, finetune, like=first.simulation))
+        streams.append(client_scores(run, split, finetune))
     if outcome.alone is not None:
-        streams.append(_renamed(client_scores(outcome.alone, split, like=first.alone)))
+        streams.append(_renamed(client_scores(outcome.alone, split)))
     for place, parts in side_by_side(streams):
         scores = {model: values for part in reversed(parts) for model, values in part.scores.items()}
         if deploys_tuned:

@@ -42,10 +42,9 @@ def client_scores(
     finetune: FineTune | None = None,
     *,
     constant: bool = False,
-    like: Simulation | None = None,
 ) -> Stream:
-    """The evaluated clients, in any order; only a block of them is in memory. `like`: see `Simulation.scores`."""
-    for block in simulation.scores(split, finetune, constant=constant, like=like):
+    """The evaluated clients, in any order; only a block of them is in memory."""
+    for block in simulation.scores(split, finetune, constant=constant):
         places = np.searchsorted(simulation.evaluated, block.clients).tolist()
         for number, (place, labels) in enumerate(zip(places, block.labels, strict=True)):
             yield place, ClientScores(labels, {model: values[number] for model, values in block.scores.items()})

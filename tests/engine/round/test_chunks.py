@@ -15,6 +15,7 @@ from polyfed.engine.round.chunks import of_each
 from polyfed.engine.simulation import Simulation
 from polyfed.problem import objective
 from polyfed.problem.objective import Objective
+from tests.conftest import forget_programs
 
 
 def made(model, inputs: tuple[int, ...], outputs: int, dtype=jnp.float32) -> int:
@@ -125,6 +126,7 @@ def test_rows_that_were_copied_together_are_the_same_rows(problem, monkeypatch) 
     ours = run()
     assert copies[0][0] is not None
     monkeypatch.setattr(objective, "NEARBY_BYTES", 0)
+    forget_programs()
     for a, b in zip(ours, run(), strict=True):
         np.testing.assert_array_equal(a, b)
     assert copies[-1][0] is None

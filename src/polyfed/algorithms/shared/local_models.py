@@ -111,7 +111,7 @@ def _until_stopped(training: LocalTraining, start: Tree, f: Objective, key: jax.
 
     def validation_loss(x: Tree) -> jax.Array:
         assert held is not None
-        return jnp.where(held.size > 0, held.value(x) - f.problem.ridge(x), jnp.inf)
+        return jnp.where(held.size > 0, held.value(x) - f.task.ridge(x), jnp.inf)
 
     def unfinished(now: _Epochs) -> jax.Array:
         goes = now.done < (training.epochs or 0)

@@ -25,7 +25,7 @@ from polyfed.engine.privacy.mechanism import Moment, Privacy
 from polyfed.engine.round.chunks import Chunk, add_up, keep, of_each, over_clients, select
 from polyfed.engine.round.records import Contribution, Data, Longest, Shard, Slots, Sums, contribution
 from polyfed.problem.objective import Examples, Objective
-from polyfed.problem.problem import Problem
+from polyfed.problem.task import Task
 
 if TYPE_CHECKING:
     from polyfed.engine.robust.singles import Singles
@@ -36,9 +36,9 @@ ONE_EXCHANGE = 1 << 16
 
 @dataclass(frozen=True)
 class Round:
-    """The round of a problem under a layout, a sampling of clients and a chunk size."""
+    """The round of a task under a layout, a sampling of clients and a chunk size."""
 
-    problem: Problem
+    task: Task
     layout: Layout
     sampling: Sampling
     chunk: int
@@ -243,7 +243,7 @@ class Round:
 
         def of(shard: Shard, longest: int, **more: Any) -> Objective:
             place = (shard.starts[client], shard.sizes[client], longest, data.number(client), number, shared)
-            return Objective(self.problem, shard.examples, *place, compute=self.compute, **more)
+            return Objective(self.task, shard.examples, *place, compute=self.compute, **more)
 
         held = data.validation
         validation = None if held is None else of(held, self.longest.validation)

@@ -93,14 +93,14 @@ def _effect(
     for out, result in enumerate(results[1:]):
         look()
         rest = [place for place in everyone if place != out]
-        effect[out, rest] = _losses(result.simulation, candidate, proper, results[1].simulation) - full[rest]
+        effect[out, rest] = _losses(result.simulation, candidate, proper) - full[rest]
     return effect
 
 
-def _losses(simulation: Simulation, candidate: Candidate, proper: Metric, like: Simulation | None = None) -> np.ndarray:
+def _losses(simulation: Simulation, candidate: Candidate, proper: Metric) -> np.ndarray:
     assert proper.by_row is not None
     losses = np.full(len(simulation.problem), np.nan)
     name = "personal" if candidate.finetune is None else "finetuned"
-    for place, client in client_scores(simulation, "test", candidate.finetune, like=like):
+    for place, client in client_scores(simulation, "test", candidate.finetune):
         losses[place] = np.mean(proper.by_row(client.scores[name], client.labels))
     return losses

@@ -108,10 +108,9 @@ def run_trial(
     losses = np.full((len(problems), len(contender.candidates)), np.inf)
     kept: dict[int, dict[str, np.ndarray]] = {}
     spent, up, down, done = 0.0, 0, 0, 0
-    like: Simulation | None = None
 
     def finished(place: int, result: Any) -> None:
-        nonlocal spent, up, down, done, like
+        nonlocal spent, up, down, done
         split, number = places[place]
         simulation: Simulation = result.simulation
         done, spent = done + 1, spent + simulation.seconds
@@ -120,13 +119,11 @@ def run_trial(
         if result.diverged:
             return
         candidate = contender.candidates[number]
-        if like is None:
-            like = simulation
-        scores = _scores(simulation, "validation", candidate, like, look)
+        scores = _scores(simulation, "validation", candidate, look)
         loss = _mean_loss(proper, scores["personal"], problems[split].federation.validation.y)
         losses[split, number] = loss if np.isfinite(loss) else np.inf
         if loss <= np.min(losses[split]):
-            tested = _scores(simulation, "test", candidate, like, look)
+            tested = _scores(simulation, "test", candidate, look)
             kept[split] = {f"{name} validation": values for name, values in scores.items()}
             kept[split] |= {f"{name} test": values for name, values in tested.items()}
 
@@ -160,21 +157,19 @@ def run_trial(
     )
 
 
-def _scores(
-    simulation: Simulation, part: str, candidate: Candidate, like: Simulation, look: Callable[[], None]
-) -> dict[str, np.ndarray]:
+def _scores(simulation: Simulation, part: str, candidate: Candidate, look: Callable[[], None]) -> dict[str, np.ndarray]:
     """What the deployed and the global model say of all clients' rows, one client after another.
 
     Each kind of model may be a program to compile, so the clock is asked before.
     """
     look()
     found: dict[str, dict[int, np.ndarray]] = {}
-    for place, client in client_scores(simulation, part, like=like):
+    for place, client in client_scores(simulation, part):
         for name, values in client.scores.items():
             found.setdefault(name, {})[place] = values
     if candidate.finetune is not None:
         look()
-        for place, client in client_scores(simulation, part, candidate.finetune, like=like):
+        for place, client in client_scores(simulation, part, candidate.finetune):
             found["personal"][place] = client.scores["finetuned"]
     return {name: np.concatenate([rows[place] for place in sorted(rows)]) for name, rows in found.items()}
 
