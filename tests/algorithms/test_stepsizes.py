@@ -37,13 +37,14 @@ def smoothness_of_batches(a: np.ndarray, batch: int) -> float:
 
 @pytest.mark.parametrize("cls", [Scaffnew, Scafflix])
 @pytest.mark.parametrize(
-    ("batch", "replace", "least"), [(3, True, [3] * 4), (3, False, [2] * 4), (7, False, [1, 4, 7, 3])]
+    ("batch", "cut", "least"),
+    [(3, "replace", [3] * 4), (3, None, [2] * 4), (7, None, [1, 4, 7, 3]), (7, "even", [4, 5, 7, 5])],
 )
-def test_with_batches_the_stepsize_is_one_over_a_of_the_shortest(logistic, cls, batch, replace, least) -> None:
+def test_with_batches_the_stepsize_is_one_over_a_of_the_shortest(logistic, cls, batch, cut, least) -> None:
     """Clients of 8, 11, 14 and 17 rows; without replacement, the last batch of a pass has those that are left."""
     rows = [logistic.federation.train.of(i)[0] for i in range(4)]
     expected = [1 / smoothness_of_batches(a, b) for a, b in zip(rows, least, strict=True)]
-    np.testing.assert_allclose(cls(batch=batch, replace=replace).resolve(logistic).lr, expected)
+    np.testing.assert_allclose(cls(batch=batch, **({cut: True} if cut else {})).resolve(logistic).lr, expected)
 
 
 @pytest.mark.full

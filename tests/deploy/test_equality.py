@@ -10,6 +10,7 @@ import pytest
 import polyfed as pf
 from polyfed.algorithms import REGISTRY
 from polyfed.deploy.new_site import read_published
+from polyfed.deploy.site.policy import RunPolicy
 from tests.conftest import few
 from tests.deploy.expected import simulated, small
 
@@ -44,6 +45,19 @@ def test_a_site_may_keep_the_number_of_rows_of_each_class_to_itself(three, loopb
         loopback(class_rows=False).serve(small("fedavg"), problem={"class_weight": "balanced"})
 
 
+def test_sites_whose_passes_would_end_with_a_row_train_on_even_batches(loopback) -> None:
+    """21 and 41 rows in batches of 20, and 8: each site has the policy that it has if it says nothing."""
+    draws = np.random.default_rng(0)
+    rows = [(draws.normal(size=(n, 4)), draws.integers(0, 3, n)) for n in (21, 41, 8)]
+    sites = pf.Federation.from_arrays(rows, classes=3, validation=0, test=0)
+    method = {"name": "fedavg", "lr": 0.3, "local_epochs": 2, "batch": 20}
+    with pytest.raises(pf.PolyfedError, match="1 of 3 sites answered"):
+        loopback("refused", sites, policy=RunPolicy()).serve(method, {"rounds": 1}, patience=1)
+    grid = loopback("even", sites, policy=RunPolicy())
+    grid.serve({**method, "even": True}, {"rounds": 2})
+    grid.assert_equal(simulated(sites, {**method, "even": True}, 2))
+
+
 @pytest.mark.full
 def test_a_site_keeps_the_own_model_that_it_adapts(three, loopback) -> None:
     grid, method = loopback(), {**small("perfedbc"), "deploy": "own"}
@@ -65,7 +79,7 @@ FEDERATED: dict[str, dict[str, Any]] = {
     "flix": {"alpha": [0.0, 0.4, 1.0], "start": "average"},
     "diana": {"beta": [0.1, 0.2, 0.3], "compressor": {"name": "rand_k", "k": [3, 4, 5]}},
     "dcgd": {"alpha": "inverse_size", "compressor": "natural"},
-    "scaffnew": {"batch": 3},
+    "scaffnew": {"batch": 3, "even": True},
 }
 """Theory's stepsizes, columns, rules, values of each site's own; silent sites."""
 

@@ -27,7 +27,7 @@ def problem(seed: int) -> pf.Problem:
 PROBLEMS = [problem(seed) for seed in range(RUNS)]
 METHODS: dict[str, Any] = {
     "fedbc, epochs": lambda k: pf.algorithms.FedBC(lr=0.05 + 0.05 * k, dual_lr=0.1, local_epochs=2, tolerance=0.1),
-    "apfl": lambda k: pf.algorithms.APFL(lr=0.1 + 0.1 * k, local_steps=3, alpha=0.25),
+    "apfl": lambda k: pf.algorithms.APFL(lr=0.1 + 0.1 * k, local_steps=3, alpha=0.25, even=True),
 }
 
 

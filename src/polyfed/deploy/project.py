@@ -40,6 +40,7 @@ l2 = 0.01
 [algorithm]               # any of `polyfed algorithms`
 name = "scafflix"
 alpha = 0.5               # the weight of the global model; or the name of a column of the sites' configs
+even = true               # with `batch`: batches of nearly equal size, as sites refuse steps on few rows
 
 [run]
 rounds = 10
@@ -75,7 +76,7 @@ plain = true              # uploads that the server can read one by one; false: 
 
 [policy]                  # terms beyond these limits get no answer
 algorithms = []           # those that may run here; none named: any
-smallest_batch = 8        # the fewest rows in a step: a step on one row tells that row
+smallest_batch = 8        # the fewest rows in a step, and left out by a round's steps: one row alone is told
 fewest_steps = 1          # the fewest steps in a round
 fewest_sites = {fewest}          # the fewest sites in a sum
 most_rounds = 1000        # the most rounds of a run

@@ -96,6 +96,7 @@ def local_models(
     batch: int | Literal["full"] = 20,
     tolerance: float | None = None,
     patience: int | None = None,
+    even: bool = False,
     seed: int = 0,
     init: Init = None,
     dtype: DType = "float32",
@@ -106,22 +107,22 @@ def local_models(
     """The pure local models of all clients, x_i* = argmin f_i: made once, then found in `folder`.
 
     Without `epochs`, by Newton's method to a gradient norm of `tolerance` (linear models). With them, by SGD with
-    stepsize `lr`, a number or a schedule that counts epochs, on batches of `batch` rows. A client then stops after
-    `epochs`, as soon as its gradient norm is at most `tolerance`, or after `patience` epochs without a lower validation
-    loss; with patience it keeps the model that had the lowest.
+    stepsize `lr`, a number or a schedule that counts epochs, on batches of `batch` rows; `even` cuts passes into ones
+    of like size. A client then stops after `epochs`, as soon as its gradient norm is at most `tolerance`, or after
+    `patience` epochs without a lower validation loss; with patience it keeps the model that had the lowest.
 
     A bank has a folder of its own in `folder` (by default in polyfed's cache), named by a digest of the rows, the
     model, the start and the settings. If it is interrupted while it is made, the next call goes on from there, to the
     same bits.
     `seed`: of the batches and of a random start. `init`, `dtype`, `devices`, `chunk`: see `simulate`.
     """
-    training = LocalTraining(epochs, lr, batch, tolerance, patience)
     try:
-        method = FLIX(alpha=0.5).trained_as(training)
+        method = FLIX(alpha=0.5, even=even).trained_as(LocalTraining(epochs, lr, batch, tolerance, patience))
         method.check()
         method.local_models(problem, np.zeros(1))
     except PolyfedError as error:
-        raise PolyfedError(str(error).replace("flix: plm_", "local_models: ")) from None
+        raise PolyfedError(str(error).replace("flix: ", "local_models: ").replace(" plm_", " ")) from None
+    training = method.local_training
     identity = bank_identity(problem, training, init, seed, dtype)
     place = (cache_folder() / "local-models" if folder is None else Path(folder)) / bank_digest(identity)
     with precision(dtype):

@@ -12,7 +12,7 @@ from jax.flatten_util import ravel_pytree
 
 from polyfed import theory
 from polyfed.core.trees import Tree, mix
-from polyfed.problem.objective import Batch, Examples
+from polyfed.problem.objective import Batch, Batching, Examples
 from polyfed.problem.reference import CURVATURE, Reference
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def sampled_constants(
-    problem: Problem, batch: int, solution: Reference | None, replace: bool
+    problem: Problem, batching: Batching, solution: Reference | None
 ) -> tuple[np.ndarray, np.ndarray]:
     """A_i and C_i of every client for gradients on batches; C_i is 0 unless the solution is given.
 
@@ -38,14 +38,8 @@ def sampled_constants(
             norms *= problem.task.row_weights(problem.targets(client, "train"), problem.class_weight)
         L = curvature * norms + problem.l2
         gradients = np.zeros((len(rows), 1)) if solution is None else _gradients(problem, client, solution)
-        drawn = min(batch, len(rows)) if replace else shortest_batch(len(rows), batch)
-        constants.append(theory.expected_smoothness(L, gradients, drawn))
+        constants.append(theory.expected_smoothness(L, gradients, batching.fewest(len(rows))))
     return np.array([client.A for client in constants]), np.array([client.C for client in constants])
-
-
-def shortest_batch(rows: int, batch: int) -> int:
-    """The rows of the last batch of a pass: 1 of 21 rows in batches of 20."""
-    return rows % batch or batch
 
 
 def _gradients(problem: Problem, client: int, solution: Reference) -> np.ndarray:

@@ -60,14 +60,24 @@ class Examples(NamedTuple):
 class Batching:
     """How local work is cut into batches: `steps` of them or, if given, `epochs` passes; of `size` rows, or "full".
 
-    Without replacement the rows are shuffled anew for each pass, and the last batch of a pass may be smaller; with
-    replacement every batch is an independent draw.
+    Without replacement the rows are shuffled anew for each pass, and the last batch of a pass may be smaller; `even`
+    cuts it into as many batches whose sizes differ by one row at most. With replacement every batch is an independent
+    draw.
     """
 
     size: int | Literal["full"]
     steps: int
     epochs: int | None = None
     replace: bool = False
+    even: bool = False
+
+    def fewest(self, rows: int) -> int:
+        """The rows of the smallest batch of a pass over so many: of 21 in batches of 20 one or, if `even`, 10."""
+        if self.size == "full" or self.size >= rows:
+            return rows
+        if self.replace:
+            return self.size
+        return rows // -(-rows // self.size) if self.even else rows % self.size or self.size
 
 
 @dataclass(frozen=True)
@@ -155,8 +165,9 @@ class Objective:
             if batching.replace:
                 draw = jax.random.randint(jax.random.fold_in(key, index), (size,), 0, self.size)
                 return Batch(first + draw, jnp.ones(size, jnp.result_type(float)))
-            positions = (index % per_epoch) * size + jnp.arange(size)
-            inside = positions < self.size
+            begin, end = self._part(index % per_epoch, per_epoch, size, batching.even)
+            positions = begin + jnp.arange(size)
+            inside = positions < end
             number = index // per_epoch
             shuffle = jax.random.fold_in(key, number if earlier is None else earlier + number)
             unroll = 1 if ahead else randomness.UNROLL
@@ -191,6 +202,19 @@ class Objective:
         """How many batches a pass takes; a plain number where it is that of every client."""
         least, most = -(-self.shortest // size), -(-self.longest // size)
         return most if least == most else (self.size + size - 1) // size
+
+    def _part(
+        self, place: jax.Array, batches: jax.Array | int, size: int, even: bool
+    ) -> tuple[jax.Array, jax.Array | int]:
+        """Where a batch of a pass begins, and before which position it ends; or where all do, the last one being short.
+
+        Even ones have size // batches rows, and the first size % batches of them one more. That never exceeds an int32.
+        """
+        if not even:
+            return place * size, self.size
+        rows, longer = self.size // batches, self.size % batches
+        begin = place * rows + jnp.minimum(place, longer)
+        return begin, begin + rows + (place < longer)
 
     def _copied(self, count: int) -> tuple[Examples | None, jax.Array]:
         """The client's rows and where they begin in the copy, before work that reads `count` rows; or None.

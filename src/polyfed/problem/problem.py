@@ -27,7 +27,7 @@ from polyfed.problem.class_weights import ClassWeight, class_weights
 from polyfed.problem.client_values import RULES, ClientValues, client_values, mixing_weights
 from polyfed.problem.losses import get_loss
 from polyfed.problem.no_model import what_was_found
-from polyfed.problem.objective import Batch, Examples, Objective
+from polyfed.problem.objective import Batch, Batching, Examples, Objective
 from polyfed.problem.reference import Constants, LocalModels, Reference
 from polyfed.problem.task import Task
 
@@ -242,10 +242,10 @@ class Problem:
         return reference.constants(self)
 
     def sampled_constants(
-        self, batch: int, solution: Reference | None = None, *, replace: bool = False
+        self, batch: int, solution: Reference | None = None, *, replace: bool = False, even: bool = False
     ) -> tuple[np.ndarray, np.ndarray]:
-        """A_i and C_i of every client for batches of so many rows, with or without replacement; for linear models."""
-        return sampled.sampled_constants(self, batch, solution, replace)
+        """A_i and C_i of every client for batches of so many rows, cut as `Batching` says; for linear models."""
+        return sampled.sampled_constants(self, Batching(batch, 1, None, replace, even), solution)
 
     def local_models(self, tolerance: float = 1e-12) -> LocalModels:
         """The pure local models x_i* = argmin f_i, with the gradient norms that were reached."""

@@ -102,7 +102,7 @@ class Config:
         """
         mixtures = [method.algorithm for method in self.methods if isinstance(method.algorithm, MixtureMethod)]
         if mixtures and len(mixtures) == len(self.methods):
-            return FLIX(alpha=0.0, lr=1.0).trained_as(mixtures[0].local_training)
+            return FLIX(alpha=0.0, lr=1.0, even=mixtures[0].even).trained_as(mixtures[0].local_training)
         given = {key: value for key, value in self.shared.items() if key in _hyper_parameters(Local.name)}
         return algorithm_from({**given, "name": Local.name}, "algorithm", self.where)
 

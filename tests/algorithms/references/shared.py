@@ -21,6 +21,10 @@ Members = Callable[[int], list[int]]
 """The clients that take part in a round."""
 
 
+class Even(int):
+    """The rows of a step, where each pass is cut into batches of nearly equal size."""
+
+
 class Client:
     """f(x) = mean cross-entropy + l2/2 |x|^2 of one client."""
 
@@ -79,7 +83,7 @@ def trusted_share(g: Matrix, h: Matrix, slack: float) -> float:
 def batches(
     problem: pf.Problem, seed: int, round: int, client: int, batch: int | None, steps: int
 ) -> Iterator[np.ndarray | None]:
-    """The rows of each step: None for all of them; else one shuffled pass after the other, its last batch short."""
+    """The rows of each step: None for all of them; else one shuffled pass after the other, as `_cut`."""
     if batch is None:
         yield from [None] * steps
         return
@@ -87,7 +91,7 @@ def batches(
     passes = -(-size // batch)
     for step in range(steps):
         order = shuffled_rows(seed, round, words, step // passes, size)
-        yield order[(step % passes) * batch : (step % passes + 1) * batch]
+        yield _cut(order, batch)[step % passes]
 
 
 def side_batches(
@@ -101,7 +105,7 @@ def side_batches(
     drawn: list[np.ndarray | None] = []
     for j in range(count):
         order = np.asarray(randomness.shuffled(jax.random.fold_in(key, j // passes), size, jnp.arange(size)))
-        drawn.append(order[(j % passes) * batch : (j % passes + 1) * batch])
+        drawn.append(_cut(order, batch)[j % passes])
     return drawn
 
 
@@ -112,7 +116,14 @@ def independent_batch(
     if batch is None:
         return None
     size, words = _size_and_words(problem, client)
-    return _independent_rows(seed, round, words, step, which, size)[:batch]
+    return _cut(_independent_rows(seed, round, words, step, which, size), batch)[0]
+
+
+def _cut(order: np.ndarray, batch: int) -> list[np.ndarray]:
+    """A pass in batches: the last one short or, of `Even`, the first ones with a row more than the others."""
+    if isinstance(batch, Even):
+        return np.array_split(order, -(-len(order) // batch))
+    return [order[first : first + batch] for first in range(0, len(order), batch)]
 
 
 @cache

@@ -35,9 +35,10 @@ def advice(tmp_path: Path) -> Path:
         "data": {"source": "csv", "path": str(tmp_path / "visits.csv"), "client": "hospital", "target": "died"},
         "problem": {"model": "mlp", "hidden": [4], "l2": 0.001},
         "run": {"rounds": 3, "dtype": "float64", "finetune_steps": 4, "finetune_lr": 0.05},
+        "algorithm": {"lr": 0.1, "local_steps": 3, "batch": 20, "even": True},
         "compare": [
-            {"label": "alone", "name": "local", "lr": 0.1, "local_steps": 3, "batch": 16},
-            {"label": "tuned", "name": "fedavg", "lr": 0.1, "local_steps": 3, "batch": 16, "finetune": True},
+            {"label": "alone", "name": "local"},
+            {"label": "tuned", "name": "fedavg", "finetune": True},
         ],
     }
     (folder / "config.toml").write_text(tomlkit.dumps(config))

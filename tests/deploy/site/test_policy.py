@@ -44,11 +44,14 @@ def terms_of(three: pf.Federation, method: dict[str, Any] | None = None, **chang
     ("policy", "method", "changes", "said"),
     [
         ({}, ONE_ROW, {}, "batches of at least 8 rows, the run has 1"),
-        ({}, {"name": "fomaml", "batch": 15, "inner_steps": 1}, {}, "the last one of a pass has 1; algorithm.replace"),
+        ({}, {"name": "fomaml", "batch": 15, "inner_steps": 1}, {}, "the last one of a pass has 1; set algorithm.even"),
         ({}, {"name": "fedavg", "batch": 15, "local_steps": 2}, {}, "the last one of a pass has 1"),
         # At a solution whole batches cancel each other: the lone row is the upload, however many steps it adds up.
         ({}, {"name": "fedavg", "batch": 15, "local_steps": 10}, {}, "the last one of a pass has 1"),
-        ({}, {"name": "fedavg", "batch": 10, "local_epochs": 1}, {}, "the last one of a pass has 6"),
+        ({}, {"name": "fedavg", "batch": 10, "local_epochs": 1}, {}, "has 6; set algorithm.even = true$"),
+        ({}, {"name": "fedavg", "batch": 15, "local_steps": 1}, {}, "the last one of a pass has 1"),
+        ({}, {"name": "diana", "batch": 15, "lr": 0.1}, {}, "the last one of a pass has 1"),
+        ({"smallest_batch": 9}, {"name": "fedavg", "batch": 15, "even": True}, {}, "has 8; set algorithm.batch = 17$"),
         ({}, {"name": "scaffnew", "p": 0.1, "lr": 0.1, "batch": 14}, {}, "the last one of a pass has 2"),
         ({"smallest_batch": 1, "fewest_steps": 4}, ONE_ROW, {}, "at least 4 steps a round, the run may have 1"),
         ({"smallest_batch": 30}, {"name": "fedavg", "batch": "full"}, {}, "at least 30 rows, the run has 16"),
@@ -79,8 +82,9 @@ def test_a_sum_of_fewer_sites_than_the_terms_say_is_no_sum_of_these_terms(three,
 def test_terms_within_all_limits_are_accepted(three) -> None:
     strict = RunPolicy(("fedavg",), 8, 4, 3, 10, 1.0, 1.0)
     strict.check(terms_of(three, clip=1.0, noise=1.0), 16)
-    for method in ({"local_steps": 1}, {"replace": True}, {"name": "diana", "lr": 0.1}):
+    for method in ({"even": True}, {"replace": True}, {"name": "diana", "lr": 0.1, "even": True}):
         RunPolicy().check(terms_of(three, {"name": "fedavg", "batch": 15, **method}), 16)
+    RunPolicy().check(terms_of(three, {"name": "fedavg", "batch": 20, "local_steps": 2}), 61)
 
 
 @pytest.mark.parametrize(

@@ -88,11 +88,13 @@ def test_a_fixed_mixture_defers_both_models(loops: list[Deferred]) -> None:
     assert [len(loop.plan.weights) for loop in loops] == [2] * len(loops) != []
 
 
-@pytest.mark.parametrize(("sizes", "deferred"), [((10, 12, 9), True), ((8, 12, 12), False)])
+@pytest.mark.parametrize(
+    ("sizes", "even", "deferred"), [((10, 12, 9), False, True), ((10, 12, 9), True, True), ((8, 12, 12), False, False)]
+)
 def test_passes_of_as_many_batches_for_all_are_so_many_steps(
-    sizes: tuple[int, ...], deferred: bool, loops: list[Deferred], monkeypatch: pytest.MonkeyPatch
+    sizes: tuple[int, ...], even: bool, deferred: bool, loops: list[Deferred], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    method = pf.algorithms.FedAvg(local_epochs=2, batch=4, lr=0.1)
+    method = pf.algorithms.FedAvg(local_epochs=2, batch=4, lr=0.1, even=even)
     ours = states(method, sizes)
     assert {loop.steps for loop in loops} == ({6} if deferred else set())
     monkeypatch.setattr(Objective, "_batches", lambda self, size: (self.size + size - 1) // size)

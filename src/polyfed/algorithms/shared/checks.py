@@ -81,5 +81,9 @@ def local_steps(owner: LocalSteps) -> None:
 
 
 def batches(owner: Steps, name: str = "batch") -> None:
-    """The field `name` must be a number of rows, or "full"."""
+    """The field `name` must be a number of rows, or "full"; and batches are cut in one way."""
     checks.rows(f"{owner.name}: {name}", getattr(owner, name))
+    for how in ("replace", "even"):
+        checks.flag(f"{owner.name}: {how}", getattr(owner, how))
+    if owner.replace and owner.even:
+        raise PolyfedError(f"{owner.name}: batches are cut by replace or by even, found both")

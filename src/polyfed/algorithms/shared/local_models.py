@@ -22,7 +22,11 @@ EXACT = 1e-12
 """The gradient norm at which Newton's method ends, unless another is given."""
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=["lr", "tolerance"], meta_fields=["epochs", "batch", "patience"])
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["lr", "tolerance"],
+    meta_fields=["epochs", "batch", "patience", "even"],
+)
 @dataclass(frozen=True)
 class LocalTraining:
     """How pure local models are computed; the fields are those of the methods, without their `plm_`."""
@@ -32,6 +36,8 @@ class LocalTraining:
     batch: int | Literal["full"] = 20
     tolerance: float | None = None
     patience: int | None = None
+    even: bool = False
+    """whether epochs are cut into batches of nearly equal size; of a method, as its own batches are"""
 
     @property
     def exactness(self) -> float:
@@ -97,7 +103,7 @@ def _passes(
     def step(x: Tree, batch: Batch | None) -> Tree:
         return trees.descend(x, lr, f.grad(x, batch))
 
-    return f.train(step, x, key, Batching(training.batch, 1, epochs), earlier=earlier)[0]
+    return f.train(step, x, key, Batching(training.batch, 1, epochs, even=training.even), earlier=earlier)[0]
 
 
 def _until_stopped(training: LocalTraining, start: Tree, f: Objective, key: jax.Array) -> LocalModel:

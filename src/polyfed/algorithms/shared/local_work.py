@@ -28,6 +28,8 @@ class Steps(Algorithm):
     """rows per step, or "full" """
     replace: bool = False
     """draw batches with replacement"""
+    even: bool = False
+    """cut each pass into batches of nearly equal size, as many as `batch` needs, so that none is short"""
 
     @property
     def one_batch(self) -> Batching:
@@ -36,7 +38,7 @@ class Steps(Algorithm):
 
     def steps_of(self, count: int) -> Batching:
         """So many steps, with the method's batches."""
-        return Batching(self.batch, count, None, self.replace)
+        return Batching(self.batch, count, None, self.replace, self.even)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +55,7 @@ class LocalSteps(Steps):
     @property
     def work(self) -> Batching:
         """A round's steps."""
-        return Batching(self.batch, self.local_steps, self.local_epochs, self.replace)
+        return Batching(self.batch, self.local_steps, self.local_epochs, self.replace, self.even)
 
 
 @dataclass(frozen=True, kw_only=True)

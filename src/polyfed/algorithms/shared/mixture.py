@@ -66,11 +66,12 @@ class MixtureMethod(Steps):
     @property
     def local_training(self) -> LocalTraining:
         """How its pure local models are computed."""
-        return LocalTraining(self.plm_epochs, self.plm_lr, self.plm_batch, self.plm_tolerance, self.plm_patience)
+        even = self.even and self.plm_epochs is not None
+        return LocalTraining(self.plm_epochs, self.plm_lr, self.plm_batch, self.plm_tolerance, self.plm_patience, even)
 
     def trained_as(self, training: LocalTraining) -> Self:
-        """The method whose pure local models are computed like this."""
-        return replace(self, **{f"plm_{name}": value for name, value in vars(training).items()})
+        """The method whose pure local models are computed like this; how passes are cut stays its own."""
+        return replace(self, **{f"plm_{name}": value for name, value in vars(training).items() if name != "even"})
 
     def with_given_models(self) -> Self:
         """The method where the pure local models are in the clients' states already."""

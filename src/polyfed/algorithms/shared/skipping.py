@@ -105,5 +105,5 @@ class SkippingMethod(ControlVariates, Steps):
             solution = problem.solve(self.weights(problem), plm_tolerance=self.local_training.exactness)
         elif self.accuracy is not None:
             solution = problem.solve(1.0)
-        A, C = problem.sampled_constants(self.batch, solution, replace=self.replace)
+        A, C = problem.sampled_constants(self.batch, solution, replace=self.replace, even=self.even)
         return theory.scafflix_stepsizes(A, problem.constants.convexity, C, self.accuracy)

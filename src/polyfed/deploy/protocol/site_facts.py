@@ -37,9 +37,9 @@ DTYPES = {"bytes": np.uint8, "whole numbers": np.int64, "real numbers": np.float
 class MissingFact(Exception):
     """The method cannot be resolved before the sites have reported this fact."""
 
-    def __init__(self, fact: str, batch: int | None = None, replace: bool = False) -> None:
+    def __init__(self, fact: str, batch: int | None = None, replace: bool = False, even: bool = False) -> None:
         super().__init__(fact)
-        self.fact, self.batch, self.replace = fact, batch, replace
+        self.fact, self.batch, self.replace, self.even = fact, batch, replace, even
 
 
 class ConstantFacts(TypedDict, total=False):
@@ -73,6 +73,8 @@ class FactRequest:
     batch: int | None = None
     replace: bool = False
     """whether batches are drawn with replacement"""
+    even: bool = False
+    """whether a pass is cut into batches of nearly equal size"""
     private: bool = False
     """whether the run is differentially private"""
     preparation: JsonObject | None = None
@@ -87,7 +89,7 @@ class FactRequest:
             request = cls(**json.loads(text))
             if not set(request.facts) <= {*ALWAYS, *ON_REQUEST, CLASS_ROWS} or request.loss not in LOSSES:
                 raise ValueError("facts that no site reports")
-            if not isinstance(request.replace, bool) or not isinstance(request.private, bool):
+            if not all(isinstance(flag, bool) for flag in (request.replace, request.even, request.private)):
                 raise ValueError("a flag that is none")
             if request.batch is not None and not (type(request.batch) is int and 0 < request.batch < 2**31):
                 raise ValueError("a batch that is none")
@@ -121,9 +123,8 @@ def constant_facts(problem: Problem, request: FactRequest) -> ConstantFacts:
         ]
     if "sampled" in request.facts:
         assert request.batch is not None
-        facts["sampled"] = [
-            float(values[0]) for values in problem.sampled_constants(request.batch, replace=request.replace)
-        ]
+        sampled = problem.sampled_constants(request.batch, replace=request.replace, even=request.even)
+        facts["sampled"] = [float(values[0]) for values in sampled]
     return facts
 
 
@@ -194,10 +195,10 @@ class RowlessProblem(Problem):
         return Constants(*self._reported["smoothness"].T)
 
     def sampled_constants(
-        self, batch: int, solution: Reference | None = None, *, replace: bool = False
+        self, batch: int, solution: Reference | None = None, *, replace: bool = False, even: bool = False
     ) -> tuple[np.ndarray, np.ndarray]:
         if "sampled" not in self._reported:
-            raise MissingFact("sampled", batch, replace)
+            raise MissingFact("sampled", batch, replace, even)
         smoothness, noise = self._reported["sampled"].T
         return smoothness, noise
 

@@ -109,8 +109,8 @@ def reach_agreement(run: DeployedRun, sites: SiteMessenger, folder: Path, rules:
             method = decided(method, sampled=not sampling(run.participation, len(run.sites)).full)
             break
         except MissingFact as missing:
-            batch = (missing.batch, missing.replace)
-            about = (loss, run.problem, asdict(kind), *batch)
+            batches = (missing.batch, missing.replace, missing.even)
+            about = (loss, run.problem, asdict(kind), *batches)
             request = FactRequest((missing.fact,), *about, preparation=preparation)
             try:
                 for site, reported in _ask_for_facts(run, sites, request, deadline, bounds).items():

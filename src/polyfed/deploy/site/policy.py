@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,6 +13,7 @@ from polyfed.algorithms import PerFedBC
 from polyfed.algorithms.contract import Algorithm
 from polyfed.algorithms.shared.compressed import CompressedMethod
 from polyfed.algorithms.shared.local_work import LocalSteps, work_of
+from polyfed.algorithms.shared.mixture import MixtureMethod
 from polyfed.core.errors import PolyfedError
 from polyfed.core.files import write_text
 from polyfed.data.tables.sums import MIN_COUNT
@@ -37,7 +38,7 @@ class RunPolicy:
     algorithms: tuple[str, ...] = ()
     """those that may run here; none named: any"""
     smallest_batch: int = 8
-    """the fewest rows in a step, the last one of a pass included: a step on one row tells that row"""
+    """the fewest rows in a step, and the fewest that the steps of a round leave out: one row alone is told"""
     fewest_steps: int = 1
     """the fewest steps in a round"""
     fewest_sites: int = 2
@@ -61,14 +62,7 @@ class RunPolicy:
         if self.algorithms and method.name not in self.algorithms:
             raise Refused(f"its policy allows {', '.join(self.algorithms)}, the run is of {method.name}")
         batch = rows if work.size == "full" else min(work.size, rows)
-        if batch < self.smallest_batch:
-            raise Refused(f"its policy allows batches of at least {self.smallest_batch} rows, the run has {batch}")
-        last = rows % batch
-        if 0 < last < self.smallest_batch and _ends_a_pass(method, work, rows // batch):
-            raise Refused(
-                f"its policy allows batches of at least {self.smallest_batch} rows, the last one of a pass has {last}; "
-                "algorithm.replace = true draws whole ones"
-            )
+        self._check_batches(method, work, rows)
         steps = work.steps if isinstance(method, LocalSteps) else 1
         if work.epochs is not None:
             steps = work.epochs * max(1, -(-rows // max(batch, 1)))
@@ -86,14 +80,46 @@ class RunPolicy:
         if terms.clip is not None and terms.clip > self.clip:
             raise Refused(f"its policy allows a clip of at most {self.clip:g}, the run has {terms.clip:g}")
 
+    def _check_batches(self, method: Algorithm, work: Batching, rows: int) -> None:
+        """Refuse steps on few rows, and steps on all rows but a few.
 
-def _ends_a_pass(method: Algorithm, work: Batching, whole: int) -> bool:
-    """Whether a round may come to the last batch of a pass over the rows, after the whole ones: it has what is left."""
-    if work.replace or isinstance(method, CompressedMethod):  # which takes one batch
-        return False
+        At a solution the gradients of all rows cancel: the sum over all but one is minus that of the one.
+        """
+        least, batch = self.smallest_batch, rows if work.size == "full" else min(work.size, rows)
+        allowed = f"its policy allows batches of at least {least} rows"
+        if batch < least:
+            raise Refused(f"{allowed}, the run has {batch}")
+        if work.replace and work.size != "full" and rows < 2 * least:
+            raise Refused(
+                f"{allowed}, and draws with replacement of {2 * least} at least: of fewer they often leave out one "
+                "alone; set algorithm.even = true in place of algorithm.replace"
+            )
+        if work.even or _takes_whole_batches(method, work, rows // batch):
+            self._check_smallest(work, rows, allowed, "batch")
+        if isinstance(method, MixtureMethod) and method.plm and method.plm_epochs is not None:
+            training = method.local_training
+            epochs = Batching(training.batch, 1, training.epochs, even=training.even)
+            self._check_smallest(epochs, rows, f"{allowed}, those of local models included", "plm_batch")
+
+    def _check_smallest(self, work: Batching, rows: int, allowed: str, field: str) -> None:
+        """Refuse a pass with a batch that is too small, and say what has none."""
+        few, least = work.fewest(rows), self.smallest_batch
+        if few >= least:
+            return
+        even, enough = replace(work, even=True), 2 * least - 1  # even batches of so many rows are none too small
+        ways = [] if work.even else ["algorithm.even = true"]
+        ways += [] if even.fewest(rows) >= least else [f"algorithm.{field} = {enough}"]
+        which = "smallest" if work.even else "last"
+        raise Refused(f"{allowed}, the {which} one of a pass has {few}; set {' and '.join(ways)}")
+
+
+def _takes_whole_batches(method: Algorithm, work: Batching, whole: int) -> bool:
+    """Whether a round may take all whole batches of a pass: what is left is then the next one, or is left out alone."""
+    if isinstance(method, CompressedMethod):  # which takes one batch
+        return whole <= 1
     if work.epochs is not None or not isinstance(method, LocalSteps):  # a number of steps that is drawn
         return True
-    return whole < max(work.steps, method.inner_steps if isinstance(method, PerFedBC) else 0)
+    return whole <= max(work.steps, method.inner_steps if isinstance(method, PerFedBC) else 0)
 
 
 class PinnedTerms:

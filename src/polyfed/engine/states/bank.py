@@ -52,7 +52,8 @@ def bank_identity(problem: Problem, training: LocalTraining, init: Init, seed: i
         "init": start_identity(problem.model.start if init is None else init),
         "seed": seed,
         "dtype": dtype,
-        **{name: plain_value(value) for name, value in vars(training).items()},
+        **{name: plain_value(value) for name, value in vars(training).items() if name != "even"},
+        **({"even": True} if training.even else {}),  # so that banks of before there was a choice are found
     }
     return json.loads(json.dumps(identity))
 

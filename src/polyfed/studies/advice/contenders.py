@@ -38,7 +38,8 @@ def contenders() -> list[Contender]:
     there are a hundred features.
 
     Stepsizes are for features of about unit size. Every contender has six candidates. They are tried in this order:
-    where time is short, each of the first ones is of another kind.
+    where time is short, each of the first ones is of another kind. Batches are of nearly equal size: across sites, a
+    site refuses steps on few rows.
     """
     six = [{"lr": lr} for lr in (0.01, 0.03, 0.1, 0.2, 0.4, 0.8)]
     rates = (0.03, 0.1, 0.3)
@@ -63,7 +64,7 @@ def _contender(name: str, label: str, algorithm: str, values: Sequence[dict[str,
 
 
 def _method(name: str, **values: Any) -> Algorithm:
-    return get_algorithm(name)(**values)
+    return get_algorithm(name)(**{"even": True, **values})
 
 
 def _grid(rates: Sequence[float], **other: Sequence[float]) -> list[dict[str, float]]:
