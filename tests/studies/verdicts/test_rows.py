@@ -7,6 +7,7 @@ import pytest
 from scipy import stats
 
 from polyfed.core.errors import PolyfedError
+from polyfed.problem.metrics import METRICS
 from polyfed.studies.verdicts import (
     auc_evidence,
     detectable,
@@ -176,3 +177,12 @@ def test_the_quick_ways_are_the_jackknife() -> None:
     for nothing in (auc_evidence(own, other, np.zeros(50)), row_evidence(auc, own, other, np.zeros(50), kind="ranks")):
         assert np.isnan(nothing.gain)
         assert (nothing.test_rows, nothing.counted_rows) == (50, 0)
+
+
+def test_test_rows_of_one_class_leave_average_precision_without_an_interval() -> None:
+    """Where all rows are positive it is 1 for every model; no row of a smaller class says how sure that is."""
+    own, other, _ = scored(12)
+    metric = METRICS["average_precision"]
+    evidence = row_evidence(metric, own, other, np.ones(12, int), kind=row_kind(metric.name))
+    assert (evidence.gain, evidence.counted_rows) == (0.0, 0)
+    assert not interval_on_rows(evidence).known

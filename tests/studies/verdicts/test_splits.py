@@ -52,6 +52,14 @@ def test_a_tail_is_added_and_a_floor_is_kept() -> None:
     assert over_splits(GAINS, 30, 70, floors=np.full(10, 0.2)).error == pytest.approx(0.2 * 30 / independent)
 
 
+def test_a_tail_is_wider_for_a_client_of_few_rows() -> None:
+    """Of 20 rows, (50 / 20 - 1)^2 beside what 100 rows have; from 50 rows on, nothing."""
+    independent = 1 / (1 / 20 + (1 / 6 - 1 / 20) / 10)
+    plain, tailed = over_splits(GAINS, 6, 14), over_splits(GAINS, 6, 14, tails=np.full(10, 0.05))
+    wider = 0.05 * 6 / independent * np.sqrt(1 + 10 / independent + (50 / 20 - 1) ** 2)
+    assert tailed.error == pytest.approx(np.hypot(plain.error, wider))
+
+
 def test_equal_gains_are_not_certain() -> None:
     interval = over_splits(np.zeros(10), 30, 70)
     independent = 1 / (1 / 100 + (1 / 30 - 1 / 100) / 10)

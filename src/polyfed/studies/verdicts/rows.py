@@ -224,8 +224,8 @@ def _jackknife(gain: Callable[[np.ndarray], float], labels: np.ndarray, kind: Ro
 
 
 def _evidence(gain: float, values: np.ndarray, rows: int, counted: int, kind: RowKind) -> RowEvidence:
-    """The evidence of a gain, from the values of its rows or of groups of them; without values it has no error."""
-    if len(values) < 2 or not np.isfinite(values).all():
+    """The evidence of a gain, from the values of its rows or of groups of them; with too few, it has no error."""
+    if counted < 1 or len(values) < 2 or not np.isfinite(values).all():
         return RowEvidence(gain, float("nan"), float("nan"), float("nan"), rows, counted, kind)
     error = float(np.std(values, ddof=1) / np.sqrt(len(values)))
     most = float(np.max(np.abs(values - values.mean()))) / len(values)

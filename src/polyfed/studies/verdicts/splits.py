@@ -18,6 +18,9 @@ ROWS_PER_SPLIT = 0.3
 """The error from rows counts as much as this share of the rows in further splits, at most."""
 SHARE_OF_ROWS = 0.75
 """The weight of followed rows' variance, beside that of the splits."""
+FEW_ROWS_OF_A_TAIL = 50.0
+"""Rows of a client below which a tail is widened further. Every model of a split meets a part of them alone, so that
+ten splits of 20 rows do not show the rare, large loss that one of their models has elsewhere."""
 FREEDOM_OF_SPLITS = 4.0
 """Degrees of freedom that splits add to those of followed rows, at most: their gains come from the same rows."""
 
@@ -60,8 +63,8 @@ def over_splits(
 
     Few rows may not have shown what rows can do. `floors` and `tails` of the splits (see `RowEvidence`) say what that
     may be, and become smaller by n2 / m: the error is at least the smallest floor, and the largest tail, times
-    sqrt(1 + 10 / m), is added to it (in squares). Gains that are all the same, without `floors`, leave -+2.8 / m, the
-    rule of three for a share.
+    sqrt(1 + 10 / m + (50 / n - 1)^2), is added to it (in squares), the last term for n < 50 alone. Gains that are all
+    the same, without `floors`, leave -+2.8 / m, the rule of three for a share.
 
     A gain that is not finite (AUC, where a test part has one class) is left out. With fewer than three left, or less
     than half of the splits, or fewer than three rows in all, nothing is known: the range is everything.
@@ -95,7 +98,8 @@ def over_splits(
         freedom = followed.carrying_rows + min(splits - 1, FREEDOM_OF_SPLITS)
         floor = followed.floor
     tail = scale * float(np.max(_finite(tails, defined), initial=0.0))
-    error = float(np.hypot(max(np.sqrt(variance), floor), widened(tail, independent)))
+    tail = np.hypot(widened(tail, independent), tail * max(0.0, FEW_ROWS_OF_A_TAIL / rows - 1))
+    error = float(np.hypot(max(np.sqrt(variance), floor), tail))
     near = max(float(np.sqrt(followed.variance)), followed.floor) if followed is not None and followed.few else None
     return student(estimate, error, min(freedom, rows - 1), confidence, error_to_zero=near)
 
