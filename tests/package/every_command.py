@@ -161,7 +161,7 @@ def call(arguments: list[str], folder: Path, **variables: str) -> subprocess.Com
 
 def tried(name: str, folder: Path) -> bool:
     """Whether a command does what it should: its work, or a sentence that says what is missing."""
-    began = time.monotonic()
+    began, used = time.monotonic(), _processor_time()
     module, extra = EXTRAS.get(name, ("polyfed", ""))
     complete = find_spec(module) is not None
     if name == "deploy run" and complete:
@@ -177,7 +177,8 @@ def tried(name: str, folder: Path) -> bool:
     else:
         good = done.returncode == 0
     good = good and "Traceback" not in done.stderr and "Warning" not in done.stderr
-    print(f"{'ok    ' if good else 'FAILED'} polyfed {name} ({time.monotonic() - began:.0f} s)", flush=True)
+    took, used = time.monotonic() - began, _processor_time() - used
+    print(f"{'ok    ' if good else 'FAILED'} polyfed {name} ({took:.0f} s, {used:.0f} of a processor)", flush=True)
     if not good:
         print(done.stdout[-2000:] + done.stderr[-4000:], flush=True)
     if name == "deploy add-site" and complete:  # admit needs a key that another site made; west, rows
@@ -185,6 +186,11 @@ def tried(name: str, folder: Path) -> bool:
         (folder / "project/west/data.csv").write_bytes((folder / "project/north/data.csv").read_bytes())
         (folder / "east.pub").write_bytes((folder / "other/server/keys/east.pub").read_bytes())
     return good
+
+
+def _processor_time() -> float:
+    times = os.times()
+    return times.children_user + times.children_system
 
 
 def published(folder: Path) -> str:
