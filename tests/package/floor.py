@@ -2,7 +2,8 @@
 
 `python -m tests.package.floor [--python 3.11 ...] [--bounds lowest newest] [--plain] [--jobs 2]`: for every interpreter
 that this machine has, an environment of its own in build/floor, with all extras or, with `--plain`, with none. Each has
-its output in build/floor/NAME.log; the compiled programs are shared, as they depend on JAX and not on Python.
+its output in build/floor/NAME.log. The lowest version of a dependency is the lowest that has a wheel for this Python.
+Compiled programs are shared: they depend on JAX and not on Python.
 """
 
 from __future__ import annotations
@@ -32,7 +33,6 @@ def main() -> int:
     asked = parser.parse_args()
     found = {version: interpreter(version) for version in asked.python}
     missing = [version for version, path in found.items() if path is None]
-    PLACE.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(asked.jobs) as pool:
         outcomes = {
             f"Python {version}, {bound}": pool.submit(tried, path, version, bound, plain=asked.plain)
@@ -66,13 +66,13 @@ def tried(python: str, version: str, bound: str, *, plain: bool) -> bool:
     environment = {name: text for name, text in os.environ.items() if name != "PIP_CONSTRAINT"}
     environment["POLYFED_CACHE"] = str(PLACE / "cache")
     inside = place / "bin" / "python"
-    what = str(ROOT) if plain else f"{ROOT}[{asked}]"
+    what = [f"{ROOT}{'' if plain else f'[{asked}]'}", "--only-binary", ":all:", "--no-binary", "polyfed"]
     log = PLACE / f"{place.name}.log"
     log.unlink(missing_ok=True)
     print(f"{place.name}: begun, see {log.relative_to(ROOT)}", flush=True)
     for command in (
         [UV, "venv", "--quiet", "--python", python, place],
-        [UV, "pip", "install", "--quiet", "--python", inside, "--resolution", RESOLUTION[bound], what],
+        [UV, "pip", "install", "--quiet", "--python", inside, "--resolution", RESOLUTION[bound], *what],
         [UV, "pip", "list", "--quiet", "--python", inside],
         [inside, Path(__file__).with_name("every_command.py"), place / "work"],
     ):
