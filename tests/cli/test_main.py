@@ -47,6 +47,16 @@ def test_a_process_ends_with_the_sentence_and_the_code(tmp_path: Path) -> None:
             ["tune", "small.toml", "--budgt", "3"],
             "polyfed tune: unknown option '--budgt'; a key of the config is set by --set tune.budget=...",
         ),
+        (
+            ["run", "small.toml", "--learning-rate", "0.1"],
+            "polyfed run: unknown option '--learning-rate'; a key of the config is set by --set algorithm.lr=...",
+        ),
+        (
+            ["run", "small.toml", "--num-clients", "3"],
+            "polyfed run: unknown option '--num-clients'; a key of the config is set by --set data.clients=...",
+        ),
+        (["advise", "t.csv", "--label", "y"], "polyfed advise: unknown option '--label'; did you mean '--target'?"),
+        (["score", "run", "rows.csv"], "unknown command 'score'; did you mean 'predict'?"),
         (["tune", "small.toml", "--oit", "x"], "polyfed tune: unknown option '--oit'; did you mean '--out'?"),
         (["--versio"], "polyfed: unknown option '--versio'; did you mean '--version'?"),
         (["data", "lst"], "polyfed data: unknown command 'lst'; did you mean 'list'?"),

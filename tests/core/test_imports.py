@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -34,6 +37,21 @@ def test_no_large_library_is_loaded_before_it_is_needed(code: str, printed: str)
     )
     assert printed in " ".join((done.stdout + done.stderr).split())
     assert done.stdout.splitlines()[-1] == "loaded: []"
+
+
+def test_of_flower_public_names_alone_are_used() -> None:
+    """Its inner modules change with every version."""
+    root, used = Path(pf.__file__).parent, set()
+    for path in root.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "flwr":
+                used |= {(node.module, name.name) for name in node.names}
+            elif isinstance(node, ast.Import):
+                used |= {(name.name, "") for name in node.names if name.name.split(".")[0] == "flwr"}
+    assert used
+    for module, name in used:
+        assert module in ("flwr.app", "flwr.clientapp", "flwr.serverapp"), f"{module} is an inner module of Flower"
+        assert name in importlib.import_module(module).__all__, f"{module}.{name} is no public name of Flower"
 
 
 def test_the_package_shows_its_public_names_and_nothing_else() -> None:

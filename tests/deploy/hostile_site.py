@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from flwr.app import ConfigRecord, Message, RecordDict
-from flwr.supercore.task_identity import TaskIdentity
+from flwr.app import ConfigRecord, RecordDict
 
-from polyfed.deploy.flower.supernode import SuperNode
+from polyfed.deploy.network.running_site import RunningSite
 from polyfed.deploy.protocol import wire
+from polyfed.deploy.protocol.messages import Answer
 from polyfed.deploy.settings import site_settings
 from polyfed.deploy.site.site import Site
-from tests.deploy.lies import FACTS, HOSTILE, asked, filled, lied, scaled
+from tests.deploy.lies import FACTS, HOSTILE, filled, lied, scaled
 
 HONEST = Site.answer
 
@@ -66,27 +66,18 @@ class Liar:
         elif name == "not its name":
             reply["about"] = ConfigRecord({**reply.config_records["about"], "site": "south"})
         elif isinstance(name, float):
-            return _content(scaled(_message(reply), name))
+            return scaled(Answer("", reply), name).content
         elif name == "1.5e308":
-            return _content(filled(_message(reply), 1.5e308))
+            return filled(Answer("", reply), 1.5e308).content
         elif name != "honest":
-            return _content(HOSTILE[name][0](_message(reply)))
+            return HOSTILE[name][0](Answer("", reply)).content
         return reply
-
-
-def _message(content: RecordDict) -> Message:
-    return Message(content, reply_to=asked())
-
-
-def _content(message: Message) -> RecordDict:
-    return message.content
 
 
 def main(folder: Path) -> None:
     liar = Liar(folder)
-    TaskIdentity.run_id = TaskIdentity.node_id = TaskIdentity.task_id = 1  # as in a process that Flower starts
     Site.answer = lambda site, kind, content: liar.answer(site, kind, content)  # pyright: ignore[reportAttributeAccessIssue]
-    node = SuperNode(site_settings(folder), lambda text: print(text, flush=True))
+    node = RunningSite(site_settings(folder), lambda text: print(text, flush=True))
     while node.running:
         threading.Event().wait(0.5)
 

@@ -7,20 +7,16 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 from polyfed.deploy.protocol import wire
+from polyfed.deploy.protocol.messages import Answer
 
-Lie = tuple[Callable[[Message], Message], str]
+Lie = tuple[Callable[[Answer], Answer], str]
 """The change, and what is said of it; {rows} stands for the site's training rows."""
 
 
-def asked() -> Message:
-    """Something to reply to: who gets the answer is the grid's matter."""
-    return Message(RecordDict({"nothing": ArrayRecord()}), 1, "train")
-
-
-def changed(reply: Message, arrays: dict[str, np.ndarray] | None = None, **about: Any) -> Message:
+def changed(reply: Answer, arrays: dict[str, np.ndarray] | None = None, **about: Any) -> Answer:
     """An answer with other arrays, or other plain values."""
     if arrays is not None:
         reply.content["upload"] = wire.as_record(arrays)
@@ -28,19 +24,19 @@ def changed(reply: Message, arrays: dict[str, np.ndarray] | None = None, **about
     return reply
 
 
-def uploaded(reply: Message) -> dict[str, np.ndarray]:
+def uploaded(reply: Answer) -> dict[str, np.ndarray]:
     return wire.as_arrays(reply.content.array_records["upload"])
 
 
-def scaled(reply: Message, factor: float) -> Message:
+def scaled(reply: Answer, factor: float) -> Answer:
     return changed(reply, {name: array * factor for name, array in uploaded(reply).items()})
 
 
-def filled(reply: Message, value: float) -> Message:
+def filled(reply: Answer, value: float) -> Answer:
     return changed(reply, {name: np.full_like(array, value) for name, array in uploaded(reply).items()})
 
 
-def with_bytes(reply: Message, data: bytes, stype: str = "numpy.ndarray") -> Message:
+def with_bytes(reply: Answer, data: bytes, stype: str = "numpy.ndarray") -> Answer:
     record = reply.content.array_records["upload"]
     reply.content["upload"] = ArrayRecord({name: Array("float64", (1,), stype, data) for name in record})
     return reply
@@ -53,19 +49,19 @@ def claiming(shape: tuple[int, ...], descr: str = "<f8") -> bytes:
     return b"\x93NUMPY\x01\x00" + len(head).to_bytes(2, "little") + head + bytes(24)
 
 
-def without(reply: Message, name: str) -> Message:
+def without(reply: Answer, name: str) -> Answer:
     del reply.content.config_records["about"][name]
     return reply
 
 
-def renamed(reply: Message, name: str) -> Message:
+def renamed(reply: Answer, name: str) -> Answer:
     """Its first array under another name."""
     first, *others = uploaded(reply).items()
     return changed(reply, {name: first[1], **dict(others)})
 
 
-def as_metrics(reply: Message) -> Message:
-    reply.content["about"] = MetricRecord({"round": 1})
+def as_arrays(reply: Answer) -> Answer:
+    reply.content["about"] = wire.as_record({"round": np.ones(1)})
     return reply
 
 
@@ -85,13 +81,13 @@ HOSTILE: dict[str, Lie] = {
     "upload of 1e30": (lambda reply: scaled(reply, 1e30), "its upload has norm"),
     "round as text": (lambda reply: changed(reply, round="1"), "round must be a whole number, found '1'"),
     "good as a number": (lambda reply: changed(reply, good=1), "good must be true or false, found 1"),
-    "site as bytes": (lambda reply: changed(reply, site=b"x"), "it answers as site"),
+    "site as a list": (lambda reply: changed(reply, site=["x"]), "it answers as site"),
     "garbage": (lambda reply: with_bytes(reply, b"garbage"), "cannot be read"),
     "no bytes": (lambda reply: with_bytes(reply, b""), "cannot be read"),
     "unknown serialisation": (lambda reply: with_bytes(reply, b"", "pickle"), "serialised in an unknown way"),
     "2^40 numbers": (lambda reply: with_bytes(reply, claiming((2**40,))), "not as many as its head says"),
     "a shape below zero": (lambda reply: with_bytes(reply, claiming((-1,))), "cannot be read"),
-    "no content": (lambda reply: Message(RecordDict(), reply_to=asked()), "the answer lacks run"),
+    "no content": (lambda reply: Answer(reply.asked, RecordDict()), "the answer lacks run"),
     "a code": (lambda reply: changed(reply, code="{}"), "a code, although nothing is compressed"),
     "no weight": (lambda reply: without(reply, "weight"), "the answer lacks weight"),
     "weight of 2^62": (lambda reply: changed(reply, weight=2**62), r"its weight is 4.61169e\+18, expected"),
@@ -120,7 +116,7 @@ HOSTILE: dict[str, Lie] = {
     "objects": (lambda reply: with_bytes(reply, head("|O")), "it is not of numbers"),
     "dates": (lambda reply: with_bytes(reply, head("<M8[s]")), "it is not of numbers"),
     "a head that is Python": (lambda reply: with_bytes(reply, head("'+open('/x')+'")), "cannot be read"),
-    "metrics in place of values": (as_metrics, "refused: "),
+    "arrays in place of values": (as_arrays, "refused: "),
     "a text without end": (lambda reply: changed(reply, run="x" * 10**6), "run must be a text of at most 200"),
     "a line of the log": (
         lambda reply: changed(reply, error="x\n2026-01-01 INFO round 9 of 9: \x1b[2J"),

@@ -15,8 +15,8 @@ import tomlkit
 
 import polyfed as pf
 from polyfed.data import Split
-from polyfed.deploy.flower.processes import ChildProcess, environment, free_port, stop_together
-from polyfed.deploy.flower.server_link import SuperLinkServer
+from polyfed.deploy.network.processes import ChildProcess, environment, free_port, stop_together
+from polyfed.deploy.network.server_link import ServerLink
 from polyfed.deploy.new_site import read_published
 from polyfed.deploy.project import make_project
 from polyfed.deploy.settings import read_toml, site_settings
@@ -68,8 +68,8 @@ class Live:
         return self.children[name]
 
     @property
-    def link(self) -> SuperLinkServer:
-        return SuperLinkServer(self.server)
+    def link(self) -> ServerLink:
+        return ServerLink(self.server)
 
     def rounds(self) -> int:
         return len(self.link.progress())

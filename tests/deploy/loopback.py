@@ -1,4 +1,4 @@
-"""A grid in one process, with every message as the bytes that Flower sends."""
+"""A grid in one process, with every message as the bytes that travel."""
 
 from __future__ import annotations
 
@@ -7,16 +7,13 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-import pytest
-from flwr.app import Error, Message
-from flwr.proto.node_pb2 import NodeInfo
-from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
-from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
-from flwr.supercore.task_identity import TaskIdentity
+from flwr.app import RecordDict
 
 import polyfed as pf
+from polyfed.deploy.network.mailboxes import read_answer
 from polyfed.deploy.new_site import read_published
-from polyfed.deploy.protocol.messages import SiteGrid
+from polyfed.deploy.protocol.envelope import Envelope, error_envelope
+from polyfed.deploy.protocol.messages import Answer, SiteGrid
 from polyfed.deploy.server.going_back import go_back
 from polyfed.deploy.server.serve import serve
 from polyfed.deploy.site.policy import RunPolicy
@@ -24,7 +21,7 @@ from polyfed.deploy.site.site import Site, SitePolicy
 from polyfed.engine.simulation import Simulation
 from tests.deploy.expected import assert_equal
 
-Change = Callable[[str, int, Message], Message | None]
+Change = Callable[[str, int, Answer], Answer | None]
 """What becomes of an answer on its way: (site, round, answer) -> the answer that arrives, or None if none does."""
 PROBLEM = {"model": "linear", "loss": "softmax", "l2": 0.01}
 
@@ -48,14 +45,12 @@ class Loopback(SiteGrid):
         self.sites = {
             name: Site(name, own, folder / name, SitePolicy(**allow), measure, policy) for name, own in rows.items()
         }
-        self.nodes = {name: 100 + place for place, name in enumerate(self.sites)}
         self.started = dict.fromkeys(self.sites, 1)
         self.change: Change | None = None
         self.absent: set[str] = set()
-        self.replies: dict[str, Message] = {}
+        self.replies: dict[str, Answer] = {}
         self.uploads: list[tuple[str, int]] = []
         self._count = 0
-        TaskIdentity.run_id = TaskIdentity.node_id = TaskIdentity.task_id = 1  # as in a process that Flower starts
 
     def restart(self, name: str) -> None:
         """The site's process ends, and another takes its place: what it had in memory is gone."""
@@ -63,60 +58,37 @@ class Loopback(SiteGrid):
         self.sites[name] = Site(name, old.federation, old.folder, old.allow, old.measure, old.policy)
         self.started[name] += 1
 
-    def set_run(self, run: Any) -> None: ...
+    def connected(self) -> dict[str, str]:
+        return {name: str(started) for name, started in self.started.items() if name not in self.absent}
 
-    @property
-    def run(self) -> Any: ...
+    def send(self, site: str, kind: str, content: RecordDict) -> str:
+        self._count += 1
+        given = str(self._count)
+        received = Envelope.read(_bytes(Envelope(kind, content)))
+        reply = read_answer(given, _bytes(self._answer(site, received)))
+        number = received.content.config_records["about"].get("round", -1)
+        assert isinstance(number, int)
+        if self.change is not None:
+            reply = self.change(site, number, reply)
+        if reply is not None:
+            data = _bytes(error_envelope(reply.error) if reply.error else Envelope(kind, reply.content))
+            self.replies[given] = read_answer(given, data)
+            if kind == "train":
+                self.uploads.append((site, len(data)))
+        return given
 
-    def create_message(self, *_: Any, **__: Any) -> Message:
-        pytest.fail("the server is to make its messages itself")
+    def answers(self, messages: Iterable[str]) -> list[Answer]:
+        return [self.replies.pop(given) for given in list(messages) if given in self.replies]
 
-    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
-        pytest.fail("the server is to push and pull: to wait for all would let one site hold up a round")
-
-    def get_node_ids(self) -> list[int]:
-        return [node.node_id for node in self.get_nodes()]
-
-    def get_nodes(self) -> list[NodeInfo]:
-        return [
-            NodeInfo(node_id=id, name=name, last_activated_at=str(self.started.get(name)))
-            for name, id in self.nodes.items()
-            if name not in self.absent
-        ]
-
-    def push_messages(self, messages: Iterable[Message]) -> list[str]:
-        pushed = []
-        for message in messages:
-            self._count += 1
-            name = next(name for name, node in self.nodes.items() if node == message.metadata.dst_node_id)
-            received, _ = _travel(message)
-            received.metadata.__dict__["_message_id"] = str(self._count)
-            pushed.append(str(self._count))
-            reply = self._answer(name, received)
-            number = received.content.config_records["about"].get("round", -1)
-            assert isinstance(number, int)
-            if self.change is not None:  # it gets a copy: what the site itself keeps does not change
-                reply = self.change(name, number, _travel(reply)[0])
-            if reply is not None:
-                arrived, size = _travel(reply)
-                arrived.metadata.__dict__["_reply_to_message_id"] = str(self._count)
-                self.replies[str(self._count)] = arrived
-                if received.metadata.message_type == "train":
-                    self.uploads.append((name, size))
-        return pushed
-
-    def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
-        return [self.replies.pop(given) for given in list(message_ids) if given in self.replies]
-
-    def forget(self, message_ids: Iterable[str]) -> None:
-        for given in message_ids:
+    def forget(self, messages: Iterable[str]) -> None:
+        for given in messages:
             self.replies.pop(given, None)
 
-    def _answer(self, name: str, message: Message) -> Message:
+    def _answer(self, name: str, asked: Envelope) -> Envelope:
         try:
-            return Message(self.sites[name].answer(message.metadata.message_type, message.content), reply_to=message)
+            return Envelope(asked.kind, self.sites[name].answer(asked.kind, asked.content))
         except Exception as error:
-            return Message(Error(code=2, reason=repr(error)), reply_to=message)
+            return error_envelope(repr(error))
 
     def serve(
         self,
@@ -170,8 +142,5 @@ def _single(federation: pf.Federation) -> dict[str, Any]:
     return {name: federation.select([place]) for place, name in enumerate(federation.clients)}
 
 
-def _travel(message: Message) -> tuple[Message, int]:
-    """The message as it arrives, and the bytes of its parts."""
-    parts = {id: part.deflate() for id, part in get_all_nested_objects(message).items()}
-    arrived: Any = inflate_object_from_contents(message.object_id, dict(parts))
-    return arrived, sum(map(len, parts.values()))
+def _bytes(envelope: Envelope) -> bytes:
+    return b"".join(envelope.parts())

@@ -11,21 +11,21 @@ from polyfed.deploy.logs import KEPT, put_aside, site_log
 CHILD = """
 import logging, sys
 from pathlib import Path
-from flwr.common.logger import log
+import flwr.app
 import polyfed.deploy.logs as logs
 logs.LARGEST = 400
 logs.OutputHandler.__init__.__defaults__ = (400,)
 logs.log_to_output(Path(sys.argv[1]))
 for number in range(80):
     logging.getLogger("polyfed").info("round %d of 80", number)
-log(logging.WARNING, "a warning of Flower")
-log(logging.INFO, "a reply came")
+logging.getLogger("flwr").warning("a warning of Flower")
+logging.getLogger("flwr").info("a reply came")
 print("a line of another program", flush=True)
 """
 
 
 def test_a_servers_output_is_put_aside_when_it_is_long_and_has_no_colours(tmp_path) -> None:
-    path = tmp_path / "superlink.log"
+    path = tmp_path / "server.log"
     with path.open("ab") as file:
         subprocess.run([sys.executable, "-c", CHILD, str(path)], stdout=file, check=True, timeout=100)
     whole = "".join(part.read_text() for part in tmp_path.iterdir())

@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 import polyfed as pf
-from polyfed.deploy.flower.server_link import SuperLinkServer
+from polyfed.deploy.network.server_link import ServerLink
 from polyfed.deploy.project import add_site, admit, make_project
 
 
@@ -51,7 +51,7 @@ def test_a_host_that_is_no_address_is_refused_before_anything_is_written(tmp_pat
 
 def test_sites_that_missed_the_end_of_a_run_are_named(tmp_path) -> None:
     make_project(tmp_path / "study", ["north", "south", "west"], "127.0.0.1")
-    link = SuperLinkServer(tmp_path / "study" / "server")
+    link = ServerLink(tmp_path / "study" / "server")
     assert link.without_result() == []  # no run has ended
     link.run_folder.mkdir(parents=True)
     (link.run_folder / "finished.json").write_text('{"south": null}')

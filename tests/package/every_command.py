@@ -6,18 +6,23 @@ entry in `CALLS` is a failure: a new one cannot be forgotten.
 
 from __future__ import annotations
 
+import importlib
 import io
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from importlib.util import find_spec
 from pathlib import Path
 
+Call = Callable[[list[str], Path], subprocess.CompletedProcess[str]]
 POLYFED = [sys.executable, "-m", "polyfed"]
 LIMIT = 900
 """Seconds after which a command is given up."""
@@ -82,6 +87,8 @@ CALLS: dict[str, list[str]] = {
     "bench deploy": ["--rounds", "2"],
 }
 """Each command's arguments, quick ones first; `deploy server`, `site` and `run` are tried in `three_processes`."""
+LOADED = ("jax", "optax", "pandas", "scipy.optimize", "polyfed.cli.main", "polyfed.studies.experiment")
+"""What most commands import."""
 SERVICES = {"deploy server", "deploy site", "deploy run"}
 REFUSED = {
     "data fetch": "nothing-of-this-name",
@@ -117,7 +124,11 @@ def main() -> int:
     if unknown:
         print(f"commands without a call, or calls without a command: {', '.join(sorted(unknown))}")
         return 1
-    failed = [name for name in (*CALLS, "deploy run") if not tried(name, folder)]
+    first, *others = (*CALLS, "deploy run")  # the first in a process of its own: it shows what its imports say
+    failed = [] if tried(first, folder) else [first]
+    for module in LOADED:
+        importlib.import_module(module)
+    failed += [name for name in others if not tried(name, folder, forked)]
     print(f"{len(known) - len(failed)} of {len(known)} commands" + (f"; failed: {', '.join(failed)}" if failed else ""))
     return 1 if failed else 0
 
@@ -159,15 +170,61 @@ def call(arguments: list[str], folder: Path, **variables: str) -> subprocess.Com
     )
 
 
-def tried(name: str, folder: Path) -> bool:
+def forked(arguments: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    """The same in a copy of this process, which has loaded the large libraries: that takes most of a short command."""
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+        with warnings.catch_warnings(action="ignore"):  # NumPy has threads, which do nothing now
+            child = os.fork()
+        if not child:
+            code = 1
+            try:
+                signal.alarm(LIMIT)
+                os.dup2(out.fileno(), 1)
+                os.dup2(err.fileno(), 2)
+                os.chdir(folder)
+                os.environ.update({"XLA_FLAGS": "--xla_backend_optimization_level=0", "NO_COLOR": "1"})
+                sys.argv = ["polyfed", *arguments]
+                code = _ended()
+                sys.stdout.flush()
+                sys.stderr.flush()
+            finally:
+                os._exit(code)
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        texts = []
+        for file in (out, err):
+            file.seek(0)
+            texts.append(file.read())
+    return subprocess.CompletedProcess(arguments, code, *texts)
+
+
+def _ended() -> int:
+    """The exit code of the command in `sys.argv`."""
+    import atexit
+    import traceback
+
+    from polyfed.cli.main import main as polyfed
+
+    try:
+        polyfed()
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+    except BaseException:
+        traceback.print_exc()
+        return 1
+    finally:
+        atexit._run_exitfuncs()
+    return 0
+
+
+def tried(name: str, folder: Path, run: Call = call) -> bool:
     """Whether a command does what it should: its work, or a sentence that says what is missing."""
-    began = time.monotonic()
+    began, used = time.monotonic(), _processor_time()
     module, extra = EXTRAS.get(name, ("polyfed", ""))
     complete = find_spec(module) is not None
     if name == "deploy run" and complete:
         done = three_processes(folder)
     else:
-        done = call(
+        done = run(
             [*name.split(), *(published(folder) if a == "PUBLISHED" else a for a in CALLS.get(name, [" "]))], folder
         )
     if not complete:
@@ -177,7 +234,8 @@ def tried(name: str, folder: Path) -> bool:
     else:
         good = done.returncode == 0
     good = good and "Traceback" not in done.stderr and "Warning" not in done.stderr
-    print(f"{'ok    ' if good else 'FAILED'} polyfed {name} ({time.monotonic() - began:.0f} s)", flush=True)
+    took, used = time.monotonic() - began, _processor_time() - used
+    print(f"{'ok    ' if good else 'FAILED'} polyfed {name} ({took:.0f} s, {used:.0f} of a processor)", flush=True)
     if not good:
         print(done.stdout[-2000:] + done.stderr[-4000:], flush=True)
     if name == "deploy add-site" and complete:  # admit needs a key that another site made; west, rows
@@ -185,6 +243,11 @@ def tried(name: str, folder: Path) -> bool:
         (folder / "project/west/data.csv").write_bytes((folder / "project/north/data.csv").read_bytes())
         (folder / "east.pub").write_bytes((folder / "other/server/keys/east.pub").read_bytes())
     return good
+
+
+def _processor_time() -> float:
+    times = os.times()
+    return times.children_user + times.children_system
 
 
 def published(folder: Path) -> str:

@@ -1,7 +1,9 @@
 """Install the lowest and the newest versions that pyproject.toml allows, and run every command with them.
 
-`python -m tests.package.floor [--python 3.11 ...] [--bounds lowest newest] [--plain]`: for every interpreter that this
-machine has, an environment of its own in build/floor, with all extras or, with `--plain`, with none.
+`python -m tests.package.floor [--python 3.11 ...] [--bounds lowest newest] [--plain] [--jobs 2]`: for every interpreter
+that this machine has, an environment of its own in build/floor, with all extras or, with `--plain`, with none. Each has
+its output in build/floor/NAME.log. The lowest version of a dependency is the lowest that has a wheel for this Python.
+Compiled programs are shared: they depend on JAX and not on Python.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -26,15 +29,18 @@ def main() -> int:
     parser.add_argument("--python", nargs="*", default=PYTHONS)
     parser.add_argument("--bounds", nargs="*", choices=list(RESOLUTION), default=list(RESOLUTION))
     parser.add_argument("--plain", action="store_true", help="without any extra")
+    parser.add_argument("--jobs", type=int, default=2, help="environments side by side")
     asked = parser.parse_args()
     found = {version: interpreter(version) for version in asked.python}
     missing = [version for version, path in found.items() if path is None]
-    outcomes = {
-        f"Python {version}, {bound}": tried(path, version, bound, plain=asked.plain)
-        for version, path in found.items()
-        if path is not None
-        for bound in asked.bounds
-    }
+    with ThreadPoolExecutor(asked.jobs) as pool:
+        outcomes = {
+            f"Python {version}, {bound}": pool.submit(tried, path, version, bound, plain=asked.plain)
+            for version, path in found.items()
+            if path is not None
+            for bound in asked.bounds
+        }
+    outcomes = {title: done.result() for title, done in outcomes.items()}
     for title, good in outcomes.items():
         print(f"{title}: {'every command works' if good else 'FAILED'}")
     if missing:
@@ -58,19 +64,25 @@ def tried(python: str, version: str, bound: str, *, plain: bool) -> bool:
     place = PLACE / f"{version}-{bound}{'-plain' if plain else ''}"
     shutil.rmtree(place, ignore_errors=True)
     environment = {name: text for name, text in os.environ.items() if name != "PIP_CONSTRAINT"}
-    environment["POLYFED_CACHE"] = str(place / "cache")
+    environment["POLYFED_CACHE"] = str(PLACE / "cache")
     inside = place / "bin" / "python"
-    what = str(ROOT) if plain else f"{ROOT}[{asked}]"
+    what = [f"{ROOT}{'' if plain else f'[{asked}]'}", "--only-binary", ":all:", "--no-binary", "polyfed"]
+    log = PLACE / f"{place.name}.log"
+    log.unlink(missing_ok=True)
+    print(f"{place.name}: begun, see {log.relative_to(ROOT)}", flush=True)
     for command in (
         [UV, "venv", "--quiet", "--python", python, place],
-        [UV, "pip", "install", "--quiet", "--python", inside, "--resolution", RESOLUTION[bound], what],
+        [UV, "pip", "install", "--quiet", "--python", inside, "--resolution", RESOLUTION[bound], *what],
         [UV, "pip", "list", "--quiet", "--python", inside],
         [inside, Path(__file__).with_name("every_command.py"), place / "work"],
     ):
-        print(f"{version}, {bound}: {' '.join(map(str, command))}", flush=True)
-        if subprocess.run(command, env=environment, check=False).returncode:
-            return False
-    return True
+        with log.open("a") as out:
+            print(f"{place.name}: {' '.join(map(str, command))}", file=out, flush=True)
+            done = subprocess.run(command, env=environment, stdout=out, stderr=out, check=False)
+        if done.returncode:
+            break
+    print("".join(f"{place.name}: {line}\n" for line in log.read_text().splitlines()[-5:]), end="", flush=True)
+    return done.returncode == 0
 
 
 if __name__ == "__main__":

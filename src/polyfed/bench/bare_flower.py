@@ -11,7 +11,7 @@ from pathlib import Path
 import tomlkit
 
 from polyfed.core.errors import PolyfedError
-from polyfed.deploy.flower.processes import LOOPBACK, ChildProcess, environment, free_port, run_command, wait_for_port
+from polyfed.deploy.network.processes import LOOPBACK, ChildProcess, environment, free_port, run_command, wait_for_port
 
 PATIENCE = 600.0
 PACKAGE = "bare_app"

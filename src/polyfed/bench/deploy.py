@@ -11,9 +11,9 @@ from statistics import median
 
 from polyfed.bench.bare_flower import bare_rounds
 from polyfed.core.errors import PolyfedError
-from polyfed.deploy.flower.processes import free_port, stop_together
-from polyfed.deploy.flower.server_link import SuperLinkServer
-from polyfed.deploy.flower.supernode import SuperNode
+from polyfed.deploy.network.processes import free_port, stop_together
+from polyfed.deploy.network.running_site import RunningSite
+from polyfed.deploy.network.server_link import ServerLink
 from polyfed.deploy.project import make_project
 from polyfed.deploy.settings import site_settings
 
@@ -30,9 +30,9 @@ def bench_deploy(rounds: int = 5, secure: bool = False) -> dict[str, object]:
         text = path.read_text().replace("rounds = 10", f"rounds = {rounds + 1}")
         path.write_text(text.replace("secure = false", "secure = true") if secure else text)
         before = bare_rounds(Path(place) / "before", len(SITES), rounds)
-        link = SuperLinkServer(folder / "server")
+        link = ServerLink(folder / "server")
         server = stack.enter_context(link.start())
-        nodes = [SuperNode(site_settings(folder / site)) for site in SITES]
+        nodes = [RunningSite(site_settings(folder / site)) for site in SITES]
         stack.callback(lambda: stop_together(node.stop for node in nodes))
         _await(link, link.submit())
         ends = [0.0, *(row["seconds"] for row in link.progress())]
@@ -50,7 +50,7 @@ def bench_deploy(rounds: int = 5, secure: bool = False) -> dict[str, object]:
     }
 
 
-def _await(link: SuperLinkServer, request: str) -> None:
+def _await(link: ServerLink, request: str) -> None:
     end = time.monotonic() + PATIENCE
     while (why := link.ended(request)) is None:
         if time.monotonic() > end:

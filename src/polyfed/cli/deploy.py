@@ -1,4 +1,4 @@
-"""The commands `polyfed deploy ...`: a run across real sites, on Flower."""
+"""The commands `polyfed deploy ...`: a run across real sites."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from polyfed.cli.options import Quiet, err, out
 from polyfed.core.errors import PolyfedError
 
 if TYPE_CHECKING:
-    from polyfed.deploy.flower.server_link import SuperLinkServer
-    from polyfed.deploy.flower.supernode import SuperNode
+    from polyfed.deploy.network.running_site import RunningSite
+    from polyfed.deploy.network.server_link import ServerLink
 
-deploy_app = typer.Typer(cls=Commands, help="Run an algorithm across real sites, on Flower.", no_args_is_help=True)
+deploy_app = typer.Typer(cls=Commands, help="Run an algorithm across real sites.", no_args_is_help=True)
 ServerFolder = Annotated[Path, typer.Argument(help="The server's folder, with server.toml.")]
 SiteFolder = Annotated[Path, typer.Argument(help="The site's folder, with site.toml.")]
 POLL = 0.3
@@ -82,19 +82,19 @@ def up(
     quiet: Quiet = False,
 ) -> None:
     """Start a whole federation on this machine, run it, and stop all of it."""
-    from polyfed.deploy.flower.processes import free_port, stop_together
-    from polyfed.deploy.flower.server_link import SuperLinkServer
+    from polyfed.deploy.network.processes import free_port, stop_together
+    from polyfed.deploy.network.server_link import ServerLink
     from polyfed.deploy.project import make_project
 
     if folder is None:
         folder = _fresh(Path("runs/deploy"))
         make_project(folder, _names(sites), "127.0.0.1", free_port(), example=True)
-    link = SuperLinkServer(folder / "server")
+    link = ServerLink(folder / "server")
     say = _say(quiet)
     with _stopping() as stack:
         say(f"server: {link.address}, sites with a certificate and a known key only")
         stack.enter_context(link.start())
-        nodes: list[SuperNode] = []
+        nodes: list[RunningSite] = []
         stack.callback(lambda: stop_together(node.stop for node in nodes))
         for site in link.federation.sites:
             nodes.append(_start_site(folder / site, say))
@@ -105,9 +105,9 @@ def up(
 @deploy_app.command()
 def server(folder: ServerFolder, quiet: Quiet = False) -> None:
     """Start the server; a run that was under way when it stopped goes on."""
-    from polyfed.deploy.flower.server_link import SuperLinkServer
+    from polyfed.deploy.network.server_link import ServerLink
 
-    link, say = SuperLinkServer(folder), _say(quiet)
+    link, say = ServerLink(folder), _say(quiet)
     unfinished = link.unfinished()
     with _stopping() as stack:
         child = stack.enter_context(link.start())
@@ -146,10 +146,10 @@ def run(
     quiet: Quiet = False,
 ) -> None:
     """Start the run of server.toml on a server that is up, or go on with it, and follow it to its end."""
-    from polyfed.deploy.flower.server_link import SuperLinkServer
+    from polyfed.deploy.network.server_link import ServerLink
     from polyfed.deploy.server.going_back import round_before
 
-    link = SuperLinkServer(folder)
+    link = ServerLink(folder)
     if back and back_to is None:
         back_to = round_before(link.run_folder)
     _follow(link, link.submit(back_to), _say(quiet))
@@ -258,10 +258,10 @@ def _say(quiet: bool) -> Callable[[str], None]:
     return lambda text: None if quiet else out.print(escape(text), soft_wrap=True, highlight=False)
 
 
-def _start_site(folder: Path, say: Callable[[str], None]) -> SuperNode:
-    from polyfed.deploy.flower.supernode import SuperNode
+def _start_site(folder: Path, say: Callable[[str], None]) -> RunningSite:
     from polyfed.deploy.keys import warn_daily
     from polyfed.deploy.logs import site_log
+    from polyfed.deploy.network.running_site import RunningSite
     from polyfed.deploy.settings import site_settings
 
     settings = site_settings(folder)
@@ -279,13 +279,13 @@ def _start_site(folder: Path, say: Callable[[str], None]) -> SuperNode:
         err.print(f"[yellow]warning[/]: {escape(text)}", soft_wrap=True, highlight=False)
 
     warn_daily((settings.certificate, settings.own_certificate), warn)
-    node = SuperNode(settings, tell)
+    node = RunningSite(settings, tell)
     rows = node.site.training_rows
     tell(f"site '{settings.name}': {rows} training rows, server {settings.server}")
     return node
 
 
-def _follow(link: SuperLinkServer, request: str, say: Callable[[str], None]) -> None:
+def _follow(link: ServerLink, request: str, say: Callable[[str], None]) -> None:
     """Tell each round as it ends, until the run ends."""
     begun, seen = time.monotonic(), len(link.progress())
     while True:
@@ -305,7 +305,7 @@ def _follow(link: SuperLinkServer, request: str, say: Callable[[str], None]) -> 
         time.sleep(POLL)
 
 
-def _say_where_published(link: SuperLinkServer, quiet: bool) -> None:
+def _say_where_published(link: ServerLink, quiet: bool) -> None:
     if not quiet:
         out.print(f"published: {escape(str(link.run_folder / 'server'))}", soft_wrap=True, highlight=False)
     away = link.without_result()

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from difflib import get_close_matches
+from collections.abc import Iterable
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 import typer
 from typer.core import TyperGroup
 
-from polyfed.core.errors import PolyfedError, suggestion
+from polyfed.core.errors import PolyfedError, closest, suggestion
 
 if TYPE_CHECKING:
     import click
@@ -50,26 +50,33 @@ def _unknown_option(error: click.NoSuchOption, ctx: click.Context) -> PolyfedErr
     """An error that names the nearest option, or the config key that was meant."""
     place, name = error.ctx or ctx, error.option_name
     known = [text for parameter in place.command.params for text in parameter.opts if text.startswith("--")]
+    # Without the dashes that all options begin with: they would make any two short ones alike.
+    word, words = _plain(name), {_plain(option): option for option in known}
     keys = _config_keys(tunes=place.command.name == "tune") if "--set" in known else {}
-    # The dashes that all options begin with would make any two short ones alike.
-    words = {option.removeprefix("--"): option for option in [*keys, *known]}
-    close = get_close_matches(name.removeprefix("--"), words, n=1, cutoff=0.6)
-    meant = words[close[0]] if close else None
-    if meant is not None and meant not in known:
-        hint = f"; a key of the config is set by --set {keys[meant]}=..."
+    option, key = closest(word, words), closest(word, keys)
+    if option is not None:
+        hint = f"; did you mean '{words[option]}'?"
+    elif key is not None:
+        hint = f"; a key of the config is set by --set {keys[key]}=..."
     else:
-        hint = suggestion(name, known) if meant is None else f"; did you mean '{meant}'?"
+        hint = suggestion(name, known)
     return PolyfedError(f"{place.command_path}: unknown option '{name}'{hint}")
 
 
+def _plain(option: str) -> str:
+    return option.removeprefix("--").replace("-", "_")
+
+
 def _config_keys(tunes: bool) -> dict[str, str]:
-    """The keys of a config's [run], and of [tune] where that is read, by the options that they would be."""
+    """The keys of a config by their names: all of [run], and of [tune] where that is read, and the usual others."""
     from polyfed.studies.run_settings import RunSettings
     from polyfed.studies.search_space import TuneSettings
 
-    sections = {"run": RunSettings, **({"tune": TuneSettings} if tunes else {})}
-    return {
-        f"--{field.name.replace('_', '-')}": f"{section}.{field.name}"
-        for section, settings in sections.items()
-        for field in dataclasses.fields(settings)
+    sections: dict[str, Iterable[str]] = {
+        "problem": ("model", "hidden", "loss", "l2"),
+        "data": ("source", "path", "clients", "partition", "target", "client"),
+        "algorithm": ("name", "lr", "batch", "local_steps", "local_epochs"),
+        **({"tune": [field.name for field in dataclasses.fields(TuneSettings)]} if tunes else {}),
+        "run": [field.name for field in dataclasses.fields(RunSettings)],
     }
+    return {name: f"{section}.{name}" for section, names in sections.items() for name in names}

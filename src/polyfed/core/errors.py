@@ -50,32 +50,39 @@ def of_the_system(error: Exception) -> str | None:
     return None
 
 
-ELSEWHERE = {
+LAMBDA = ("lambda", "lambda_", "lam", "lamda", "lmbda", "lambd")
+ELSEWHERE: dict[str, tuple[str, ...]] = {
     "tolerance": ("gamma", "tol"),
-    "lr": ("learning_rate", "eta", "step_size", "stepsize", "gamma", "client_lr", "local_lr"),
-    "server_lr": ("server_learning_rate", "global_lr", "eta_g"),
-    "batch": ("batch_size", "batchsize", "minibatch", "mini_batch_size", "local_bs", "b"),
-    "local_epochs": ("epochs", "n_epochs", "num_epochs", "local_ep", "e"),
+    "lr": (
+        *("learning_rate", "eta", "step_size", "stepsize", "gamma", "client_lr", "local_lr"),
+        *("local_learning_rate", "eta_l", "lr_l", "base_lr"),
+    ),
+    "server_lr": ("server_learning_rate", "global_lr", "global_learning_rate", "eta_g"),
+    "batch": (
+        *("batch_size", "batchsize", "minibatch", "mini_batch_size", "b"),
+        *("local_batch_size", "train_batch_size", "local_bs", "bs"),
+    ),
+    "local_epochs": ("epochs", "n_epochs", "num_epochs", "num_local_epochs", "local_ep", "e"),
     "local_steps": ("steps", "n_steps", "num_steps", "tau", "local_iterations", "iterations", "k"),
     "steps": ("epochs", "n_steps", "num_steps", "iterations", "local_steps"),
     "rounds": (
         *("epochs", "n_rounds", "num_rounds", "iterations", "max_iter", "t"),
-        *("communication_rounds", "comm_rounds", "global_rounds"),
+        *("communication_rounds", "comm_rounds", "global_rounds", "num_server_rounds", "server_rounds"),
     ),
     "clients": (
         *("n_clients", "num_clients", "clients_count", "clients_num", "n_devices", "num_devices"),
         *("num_users", "n_users", "num_partitions"),
     ),
-    "seed": ("random_state", "random_seed"),
-    "mu": ("proximal_mu", "prox_mu", "prox", "lambda", "lambda_", "lam", "reg"),
-    "multiplier": ("lambda", "lambda_", "lam"),
-    "penalty": ("lambda", "lambda_", "lam", "mu"),
-    "l2": ("weight_decay", "ridge", "lambda", "lambda_", "reg", "regularization", "l2_reg", "c", "penalty"),
+    "seed": ("random_state", "random_seed", "rng", "key"),
+    "mu": ("proximal_mu", "prox_mu", "prox", *LAMBDA, "reg"),
+    "multiplier": LAMBDA,
+    "penalty": (*LAMBDA, "mu"),
+    "l2": ("weight_decay", "ridge", *LAMBDA, "reg", "regularization", "l2_reg", "c", "penalty"),
     "participation": (
         *("fraction_fit", "client_fraction", "clients_fraction", "fraction", "sample_rate", "frac"),
-        *("clients_per_round", "join_ratio", "min_fit_clients"),
+        *("clients_per_round", "num_clients_per_round", "join_ratio", "min_fit_clients", "cohort_size", "c"),
     ),
-    "eval_every": ("eval_interval", "evaluate_every", "test_every", "eval_gap"),
+    "eval_every": ("eval_interval", "evaluate_every", "test_every", "eval_gap", "eval_freq", "evaluation_frequency"),
     "progress": ("verbose",),
     "devices": ("device", "gpu", "n_jobs", "num_gpus"),
     "compute": ("precision", "amp"),
@@ -94,7 +101,18 @@ ELSEWHERE = {
     "squared_error": ("mse", "mean_squared_error"),
     "log_loss": ("cross_entropy", "logloss", "nll"),
     "run": ("train", "fit", "simulate"),
+    "predict": ("score", "infer", "inference", "apply"),
+    "report": ("evaluate", "eval", "results"),
+    "deploy": ("serve",),
+    "algorithms": ("methods",),
+    "site": ("client", "node", "supernode"),
+    "server": ("superlink",),
+    "budget": ("n_trials", "trials", "n_iter", "max_evals"),
+    "out": ("output", "output_dir", "outdir", "save_dir"),
+    "sites": ("clients", "n_clients", "num_clients", "nodes", "n_sites", "num_sites"),
     "simulate": ("run", "train", "fit"),
+    "federation": ("dataset", "data", "fed_data"),
+    "FedAvg": ("fedadam", "fedyogi", "fedadagrad", "fedavgm", "fedopt", "fedsgd"),
     "Local": ("localonly", "standalone", "separate"),
     "Scaffnew": ("proxskip",),
     "LocalSGD": ("localgd",),
@@ -108,16 +126,20 @@ def suggestion(word: str, known: Iterable[str]) -> str:
     A name from elsewhere comes before one that is spelt alike, in small letters or large ones.
     """
     known = sorted(known)
-    foreign = {ours for ours, theirs in ELSEWHERE.items() if word.lower() in theirs}
-    for ours in ELSEWHERE:
-        if ours in foreign and ours in known:
-            return f"; did you mean '{ours}'?"
-    spelt = {name.lower(): name for name in known}
+    meant = closest(word, known)
+    return f"; known: {', '.join(known)}" if meant is None else f"; did you mean '{meant}'?"
+
+
+def closest(word: str, known: Iterable[str]) -> str | None:
+    """The known name that `word` most likely means; None if it is like none."""
+    spelt = {name.lower(): name for name in sorted(known)}
+    foreign = [ours for ours, theirs in ELSEWHERE.items() if word.lower() in theirs]
+    for ours in foreign:
+        if ours in spelt.values():
+            return ours
     # A word whose name of ours is not known here hardly means one that is spelt a little like it.
     close = get_close_matches(word.lower(), spelt, n=1, cutoff=0.8 if foreign else 0.6)
-    if close:
-        return f"; did you mean '{spelt[close[0]]}'?"
-    return f"; known: {', '.join(known)}"
+    return spelt[close[0]] if close else None
 
 
 def own_names(function: Callable[P, R]) -> Callable[P, R]:

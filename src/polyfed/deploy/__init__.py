@@ -1,11 +1,10 @@
-"""Runs across real sites, on Flower: the same algorithms, each site with its own rows and state.
+"""Runs across real sites: the same algorithms, each site with its own rows and state.
 
 protocol/  what the server and the sites have in common: terms, facts, messages
 server/    the server's side: agreement, rounds, checkpoints
 site/      a site's side: local work, state on its disk, answers
 secure/    secure sums: the server learns the sum of the uploads, and none of them
-flower/    Flower's programs, and polyfed's processes beside them
-app/       the app that Flower runs: its ServerApp and ClientApp
+network/   what carries the messages, and polyfed's processes at both ends
 
 settings   server.toml and site.toml
 project    `polyfed deploy init`: a folder for each party

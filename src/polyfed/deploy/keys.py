@@ -1,7 +1,7 @@
 """Certificates and keys: the federation's own small authority, the server's certificate, and each site's key and pass.
 
-A site proves itself twice by the same key: in TLS, by a certificate that the operator issued for it, and in every
-message, by Flower's signature. `ca.key`, with which certificates are issued, belongs to the operator alone.
+A site proves itself in TLS, by a certificate that the operator issued for its key. `ca.key`, with which certificates
+are issued, belongs to the operator alone.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ def read_private_key(path: Path) -> ec.EllipticCurvePrivateKey:
 
 
 def public_bytes(key: ec.EllipticCurvePublicKey) -> bytes:
-    """A public key as Flower writes it."""
+    """A public key in PEM, by which it is compared."""
     return key.public_bytes(PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
 
 

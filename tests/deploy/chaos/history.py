@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from polyfed.core.errors import PolyfedError
-from polyfed.deploy.flower.processes import ChildProcess, environment
+from polyfed.deploy.network.processes import ChildProcess, environment
 from tests.compilation import QUICK
 from tests.deploy.chaos.proxy import Proxy
 from tests.deploy.chaos.schedule import KINDS, SITES, Fault, Kind, Schedule

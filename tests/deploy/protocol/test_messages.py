@@ -7,9 +7,9 @@ import logging
 from tests.deploy.loopback import Loopback
 
 
-def test_a_node_that_is_not_on_the_roster_is_not_asked(loopback, caplog) -> None:
+def test_a_site_that_is_not_on_the_roster_is_not_asked(loopback, caplog) -> None:
     grid: Loopback = loopback()
-    grid.nodes["stranger"] = 999
+    grid.started["stranger"] = 1
     with caplog.at_level(logging.WARNING, "polyfed"):
         grid.serve({"name": "fedavg"}, {"rounds": 1})
-    assert "node 999 ('stranger') is not on the roster and is not asked" in caplog.text
+    assert "site 'stranger' is not on the roster and is not asked" in caplog.text

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Message
 
 import polyfed as pf
+from polyfed.deploy.protocol.messages import Answer
 from polyfed.deploy.protocol.wire import as_arrays
 from polyfed.deploy.secure.server_sum import SecureSumServer
 from polyfed.deploy.settings import server_settings
@@ -41,7 +41,7 @@ METHODS = {
 def test_a_secure_run_equals_the_simulated_one_and_the_server_sees_masked_words_alone(three, loopback, name) -> None:
     grid, method, seen = loopback(), {**small(name), **METHODS[name]}, []
 
-    def watch(site: str, number: int, reply: Message) -> Message:
+    def watch(site: str, number: int, reply: Answer) -> Answer:
         if number >= 0:
             about = dict(reply.content.config_records["about"])
             assert set(about) == {"site", "run", "round", "fingerprint", "good"}
@@ -65,7 +65,7 @@ def test_who_drops_out_between_the_phases_is_left_out_of_the_sum_and_comes_back(
     def lossy(grid: Loopback, phases: bool) -> Any:
         calls: dict[str, int] = {}
 
-        def change(site: str, number: int, reply: Message) -> Message | None:
+        def change(site: str, number: int, reply: Answer) -> Answer | None:
             about = reply.content.config_records["about"]
             if site != grid.names[1]:
                 return reply

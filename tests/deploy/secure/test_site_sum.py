@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from flwr.app import Message
 
 import polyfed as pf
+from polyfed.deploy.protocol.messages import Answer
 from polyfed.deploy.protocol.plain_values import Refused
 from polyfed.deploy.secure.site_sum import SecureSumSite
 from polyfed.deploy.server.coordinator import Coordinator
@@ -117,7 +117,7 @@ def test_a_sum_that_was_lost_with_its_server_is_made_again_of_the_same_sites(thr
 def test_one_bad_share_names_its_culprit_and_does_not_end_the_run(three, loopback, caplog) -> None:
     grid: Loopback = loopback()
 
-    def corrupt(site: str, number: int, reply: Message) -> Message:
+    def corrupt(site: str, number: int, reply: Answer) -> Answer:
         about = reply.content.config_records["about"]
         if site == "site-1" and "secure" in about and set(json.loads(str(about["secure"]))) == {"seed", "key"}:
             shares = json.loads(str(about["secure"]))

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import ArrayRecord, Message, RecordDict
-from flwr.proto.node_pb2 import NodeInfo
+from flwr.app import RecordDict
 
 import polyfed as pf
 from polyfed.deploy.protocol import wire
+from polyfed.deploy.protocol.messages import Answer
 from polyfed.deploy.server.progress import read_progress
 from tests.deploy.expected import close, in_cohorts, simulated
 from tests.deploy.loopback import Loopback
@@ -29,7 +29,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch, three: pf.Federation, rounds: list
         return simulated(three, METHOD, rounds=len(rounds))
 
 
-def changed(reply: Message, arrays: dict[str, np.ndarray] | None = None, **about: Any) -> Message:
+def changed(reply: Answer, arrays: dict[str, np.ndarray] | None = None, **about: Any) -> Answer:
     """An answer with other arrays, or other plain values."""
     content = RecordDict(dict(reply.content))
     if arrays is not None:
@@ -41,13 +41,13 @@ def changed(reply: Message, arrays: dict[str, np.ndarray] | None = None, **about
 
 def test_rounds_that_a_site_misses_leave_it_and_the_others_consistent(three, loopback, monkeypatch) -> None:
     grid: Loopback = loopback()
-    nodes = grid.get_nodes
+    connected = grid.connected
 
-    def nodes_of_the_round() -> list[NodeInfo]:
+    def of_the_round() -> dict[str, str]:
         grid.absent = {"site-2"} if len(read_progress(grid.run_folder / "progress.jsonl")) == 3 else set()
-        return nodes()
+        return connected()
 
-    grid.get_nodes = nodes_of_the_round
+    grid.connected = of_the_round
     grid.change = lambda site, round, reply: None if site == "site-1" and round in (1, 2) else reply
     grid.serve(METHOD, {"rounds": 6}, minimum=1)
     here = [True, True, True]
@@ -57,14 +57,14 @@ def test_rounds_that_a_site_misses_leave_it_and_the_others_consistent(three, loo
 
 def test_what_does_not_belong_is_refused_by_name_and_the_run_goes_on(three, loopback, monkeypatch, caplog) -> None:
     grid: Loopback = loopback()
-    old: list[Message] = []
+    old: list[Answer] = []
 
-    def lie(site: str, round: int, reply: Message) -> Message | None:
+    def lie(site: str, round: int, reply: Answer) -> Answer | None:
         if site != "site-1" or round < 0:
             return reply
         arrays = wire.as_arrays(reply.content.array_records["upload"])
         if round == 0:
-            old.append(Message(RecordDict(dict(reply.content)), reply_to=_asked(reply)))
+            old.append(Answer("", RecordDict(dict(reply.content))))
             return reply
         if round == 1:
             return changed(reply, {name: np.full_like(array, np.nan) for name, array in arrays.items()})
@@ -73,7 +73,7 @@ def test_what_does_not_belong_is_refused_by_name_and_the_run_goes_on(three, loop
         if round == 3:
             return changed(reply, fingerprint="of another version")
         if round == 4:
-            return Message(old[0].content, reply_to=_asked(reply))
+            return old[0]
         if round == 5:
             return changed(reply, site="site-2")
         if round == 6:
@@ -96,7 +96,7 @@ def test_a_site_that_is_killed_during_its_work_loses_nothing_and_counts_once(thr
     grid: Loopback = loopback()
     killed = []
 
-    def kill(site: str, round: int, reply: Message) -> Message | None:
+    def kill(site: str, round: int, reply: Answer) -> Answer | None:
         if site == "site-1" and round in (1, 3) and round not in killed:
             killed.append(round)
             grid.restart(site)
@@ -113,7 +113,7 @@ def test_a_server_that_is_killed_goes_on_from_its_checkpoint(three, loopback) ->
     grid: Loopback = loopback()
     deaths = []
 
-    def die(site: str, round: int, reply: Message) -> Message | None:
+    def die(site: str, round: int, reply: Answer) -> Answer | None:
         if site == "site-1" and round in (0, 2, 4) and round not in deaths:
             deaths.append(round)
             raise KeyboardInterrupt
@@ -143,10 +143,10 @@ def test_sites_that_are_slow_to_take_the_result_are_waited_for_and_one_that_is_o
     """Their work at the end may take longer than a deadline; what came after it was lost, however often they did it."""
     grid: Loopback = loopback()
     asked: list[str] = []
-    pull = grid.pull_messages
+    take = grid.answers
     ready: list[float] = []
 
-    def slow(site: str, round: int, reply: Message) -> Message:
+    def slow(site: str, round: int, reply: Answer) -> Answer:
         about = reply.content.config_records["about"]
         if "fingerprint" in about and "good" not in about:
             asked.append(site)
@@ -155,7 +155,7 @@ def test_sites_that_are_slow_to_take_the_result_are_waited_for_and_one_that_is_o
         return reply
 
     grid.change = slow
-    grid.pull_messages = lambda message_ids: pull(message_ids) if not ready or time.monotonic() > ready[0] else []
+    grid.answers = lambda messages: take(messages) if not ready or time.monotonic() > ready[0] else []
     grid.serve(METHOD, {"rounds": 2}, minimum=2, deadline=0.1, patience=100)
     assert asked == ["site-0", "site-1"]
     assert time.monotonic() < ready[0] + 5
@@ -167,8 +167,3 @@ def test_a_run_with_other_settings_does_not_go_on_from_a_checkpoint(loopback) ->
     grid.serve({"name": "fedavg"}, {"rounds": 1})
     with pytest.raises(pf.PolyfedError, match="this checkpoint is of another run: seed was 0, now it is 1"):
         grid.serve({"name": "fedavg"}, {"rounds": 2, "seed": 1})
-
-
-def _asked(reply: Message) -> Message:
-    """Something to reply to: who gets the answer is the grid's matter."""
-    return Message(RecordDict({"nothing": ArrayRecord()}), 1, "train")

@@ -10,10 +10,11 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-from flwr.app import ConfigRecord, Message
+from flwr.app import ConfigRecord
 
 import polyfed as pf
 from polyfed.deploy.protocol import wire
+from polyfed.deploy.protocol.messages import Answer
 from polyfed.deploy.server.going_back import kept_rounds, round_before
 from polyfed.deploy.server.progress import read_progress
 from polyfed.engine.checkpoint import checkpoint as checkpoints
@@ -48,7 +49,7 @@ def test_facts_beyond_bounds_are_refused_by_name(three, loopback, kind) -> None:
     grid: Loopback = loopback()
     change, said = FACTS[kind]
 
-    def lie(site: str, round: int, reply: Message) -> Message:
+    def lie(site: str, round: int, reply: Answer) -> Answer:
         if site == "site-1":
             lied(reply.content.config_records["about"], change)
         return reply
@@ -69,7 +70,7 @@ def test_facts_beyond_bounds_are_refused_by_name(three, loopback, kind) -> None:
 def test_a_constant_that_would_stop_everybody_is_refused(loopback, constants, said, caplog) -> None:
     grid: Loopback = loopback()
 
-    def lie(site: str, round: int, reply: Message) -> Message:
+    def lie(site: str, round: int, reply: Answer) -> Answer:
         about = reply.content.config_records["about"]
         if site == "site-1" and "smoothness" in str(about.get("facts", "")):
             about["facts"] = json.dumps({"smoothness": constants})
@@ -155,7 +156,7 @@ def test_a_site_may_not_swap_the_compressor(three, loopback, caplog) -> None:
     grid: Loopback = loopback()
     method: dict[str, Any] = {"name": "dcgd", "lr": 0.01, "compressor": {"name": "rand_k", "k": 3}}
 
-    def lie(site: str, round: int, reply: Message) -> Message:
+    def lie(site: str, round: int, reply: Answer) -> Answer:
         if site == "site-1" and round == 0:
             about = reply.content.config_records["about"]
             codes = json.loads(str(about["code"]))
@@ -171,7 +172,7 @@ def test_a_site_may_not_swap_the_compressor(three, loopback, caplog) -> None:
 def test_metrics_and_models_that_are_none_are_refused(three, loopback, caplog) -> None:
     grid: Loopback = loopback(metrics=True, model=True)
 
-    def lie(site: str, round: int, reply: Message) -> Message:
+    def lie(site: str, round: int, reply: Answer) -> Answer:
         if "model" in reply.content.array_records and site == "site-0":
             reply.content["about"] = ConfigRecord({"site": site, "metrics": '{"personal": [1, 2]}'})
         if "model" in reply.content.array_records and site == "site-1":
@@ -194,7 +195,7 @@ def test_a_weight_that_follows_from_constants_must_be_the_one_that_does(three, l
     grid: Loopback = loopback()
     sent: list[float] = []
 
-    def lie(site: str, round: int, reply: Message) -> Message:
+    def lie(site: str, round: int, reply: Answer) -> Answer:
         if round >= 0:
             sent.append(float(str(reply.content.config_records["about"]["weight"])))
         return changed(reply, weight=2 * sent[-1]) if (site, round) == ("site-1", 1) else reply

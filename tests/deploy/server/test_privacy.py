@@ -8,9 +8,9 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-from flwr.app import Message
 
 import polyfed as pf
+from polyfed.deploy.protocol.messages import Answer
 from polyfed.deploy.protocol.rules import FederationRules
 from polyfed.deploy.protocol.terms import DeployedRun
 from polyfed.deploy.server.coordinator import Coordinator
@@ -88,7 +88,7 @@ def test_who_takes_part_is_drawn_by_lot() -> None:
 def test_an_upload_that_was_not_clipped_is_refused_by_name(loopback, tmp_path, caplog) -> None:
     grid: Loopback = loopback()
 
-    def longer(site: str, number: int, reply: Message) -> Message:
+    def longer(site: str, number: int, reply: Answer) -> Answer:
         if site == grid.names[0] and "upload" in reply.content.array_records:
             record = reply.content.array_records["upload"]
             for name, array in list(record.items()):

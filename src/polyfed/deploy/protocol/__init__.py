@@ -1,6 +1,7 @@
 """What the server and the sites have in common.
 
 bounds        what a site may declare
+envelope      a message as bytes
 messages      asking sites, with deadlines
 names         names of sites and runs
 plain_values  the plain values of a message, checked

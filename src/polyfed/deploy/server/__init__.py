@@ -6,6 +6,6 @@ going_back   the checkpoint before the newest
 handover     the end: every site gets the result
 ledger       what the server notes between two rounds
 privacy      secret noise, a secret cohort, and the privacy spent
-serve        a run over Flower's grid
+serve        a run, from its settings to its end
 uploads      the answers of a round, read and bounded
 """

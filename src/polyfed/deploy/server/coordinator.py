@@ -17,7 +17,6 @@ from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 from polyfed.algorithms.contract import global_model
 from polyfed.core import trees
 from polyfed.core.errors import PolyfedError
-from polyfed.core.files import JsonObject
 from polyfed.core.trees import Tree
 from polyfed.deploy.protocol import wire
 from polyfed.deploy.protocol.aggregate import check_aggregate
@@ -154,13 +153,11 @@ class Coordinator:
             return None
 
         sent: dict[str, OpenMessages] = {}
-        until = time.monotonic() + self.rules.deadline * self.rules.patience
-        about: JsonObject = {"deadline": self.rules.deadline, "group": str(number + 1)}
         for _ in range(self.rules.patience):
             waiting = [site for site in cohort if site not in uploads]
             if not waiting:
                 break
-            self.sites.ask(waiting, content, "train", take=take, sent=sent, until=until, **about)
+            self.sites.ask(waiting, content, "train", deadline=self.rules.deadline, take=take, sent=sent)
             for site, why in self.uploads.outliers(uploads, self.ledger.norms).items():
                 del uploads[site]
                 self.ledger.note_refusal(site)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -66,9 +65,8 @@ def hand_over(run: Coordinator) -> None:
 
     waiting = [site for site in run.deployed.sites if site not in finished]
     sent: dict[str, OpenMessages] = {}
-    until = time.monotonic() + run.rules.deadline * run.rules.patience
     for _ in range(run.rules.patience):
-        run.sites.ask(waiting, message_for, "evaluate", deadline=run.rules.deadline, take=take, sent=sent, until=until)
+        run.sites.ask(waiting, message_for, "evaluate", deadline=run.rules.deadline, take=take, sent=sent)
         at_work = run.sites.connected()
         waiting = [site for site in waiting if site in at_work and site in sent and sent[site].ids]
         if not waiting:  # a site that is off, or refused, is not waited for

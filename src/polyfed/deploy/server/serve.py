@@ -1,4 +1,4 @@
-"""One run over Flower's grid, with checkpoints in the server's folder."""
+"""One run, with checkpoints in the server's folder."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ GRACE = 5.0
 
 
 def environment(home: Path, **more: str) -> dict[str, str]:
-    """The environment of our programs: Flower in them reports and looks up nothing elsewhere."""
+    """The environment of our programs, and of Flower's: Flower reports and looks up nothing elsewhere."""
     programs = Path(sys.executable).parent
     return {
         **os.environ,

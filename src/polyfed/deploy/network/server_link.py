@@ -10,9 +10,9 @@ from pathlib import Path
 
 from polyfed.core.errors import PolyfedError
 from polyfed.core.files import write_text
-from polyfed.deploy.flower.processes import LOOPBACK, ChildProcess, environment, locked
-from polyfed.deploy.flower.superlink import CURRENT, ENDED, LOCK, PRESENT, REQUESTED, RunEnd, RunRequest
 from polyfed.deploy.keys import read_public_key, refuse_open
+from polyfed.deploy.network.processes import LOOPBACK, ChildProcess, environment, locked
+from polyfed.deploy.network.server import CURRENT, ENDED, LOCK, PRESENT, REQUESTED, RunEnd, RunRequest
 from polyfed.deploy.server.handover import FINISHED
 from polyfed.deploy.server.ledger import RoundLine
 from polyfed.deploy.server.progress import read_progress
@@ -24,7 +24,7 @@ TAKE = 10.0
 """Seconds within which a server that is up takes a request."""
 
 
-class SuperLinkServer:
+class ServerLink:
     """A server and its folder, with server.toml, certificates/ and keys/NAME.pub of each site; it writes there, too."""
 
     def __init__(self, folder: Path) -> None:
@@ -53,9 +53,9 @@ class SuperLinkServer:
 
     def start(self) -> ChildProcess:
         """Start the server's process, and wait until it listens."""
-        log = self.folder / "logs" / "superlink.log"
+        log = self.folder / "logs" / "server.log"
         seen = log.stat().st_size if log.exists() else 0
-        command = ["python", "-m", "polyfed.deploy.flower.superlink", str(self.folder)]
+        command = ["python", "-m", "polyfed.deploy.network.server", str(self.folder)]
         child = ChildProcess(command, environment(self.folder / "flower"), log)
         end = time.monotonic() + START
         while b"listening on" not in log.read_bytes()[seen:]:

@@ -13,17 +13,13 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
-from flwr.server.superlink.linkstate import LinkStateFactory
-from flwr.supercore.constant import FLWR_IN_MEMORY_DB_NAME
-from flwr.supercore.object_store import ObjectStoreFactory
-from flwr.superlink.federation import NoOpFederationManager
+from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 from polyfed.data.tables.schema import SiteSchema, agreed_layout
-from polyfed.deploy.flower.gate import Gatekeeper
-from polyfed.deploy.flower.grid import FleetGrid, running_grid
-from polyfed.deploy.flower.superlink import listen, register_sites
-from polyfed.deploy.flower.supernode import SuperNode
+from polyfed.deploy.network.gate import Gate
+from polyfed.deploy.network.mailboxes import Mailboxes
+from polyfed.deploy.network.running_site import RunningSite
+from polyfed.deploy.network.server import known_sites, listen
 from polyfed.deploy.new_site import read_published
 from polyfed.deploy.protocol import wire
 from polyfed.deploy.protocol.site_facts import ALWAYS, FactRequest
@@ -75,7 +71,7 @@ def test_a_site_that_lies_in_every_round_changes_nothing_but_its_own_part(tmp_pa
         live = Live(folder)
         live.set(FEDAVG, {"rounds": len(LIES)}, minimum=2, deadline=60.0)
         with live.link.start():
-            nodes = [SuperNode(site_settings(live.folder / site)) for site in SITES]
+            nodes = [RunningSite(site_settings(live.folder / site)) for site in SITES]
             honest = nodes[0].site.answer
 
             def answer(kind: str, content: RecordDict) -> RecordDict:
@@ -100,7 +96,7 @@ def test_a_site_that_lies_in_every_round_changes_nothing_but_its_own_part(tmp_pa
         refused = json.loads((newest / "meta.json").read_text())["ledger"]["refused"]
         return (
             read_published(live.link.run_folder).server,
-            (live.server / "logs" / "superlink.log").read_text(),
+            (live.server / "logs" / "server.log").read_text(),
             refused,
         )
 
@@ -116,34 +112,31 @@ def test_a_site_that_lies_in_every_round_changes_nothing_but_its_own_part(tmp_pa
 class HostileServer:
     """The whole server is the attacker's: its keys, its certificates, and any message that it likes."""
 
-    def __init__(self, live: Live, grid: FleetGrid) -> None:
+    def __init__(self, live: Live, grid: Mailboxes) -> None:
         self.live, self.grid = live, grid
 
     def ask(self, site: str, kind: str, about: dict[str, Any], **arrays: dict[str, np.ndarray]) -> RecordDict:
         end = time.monotonic() + 60
-        while site not in (nodes := {node.name: node.node_id for node in self.grid.get_nodes()}):
+        while site not in self.grid.connected():
             assert time.monotonic() < end
             time.sleep(0.1)
         content = RecordDict({name: wire.as_record(record) for name, record in arrays.items()})
         content["about"] = ConfigRecord(about)
-        [id] = self.grid.push_messages([Message(content, nodes[site], kind, ttl=60.0)])
-        while not (came := self.grid.pull_messages([id])):
+        message = self.grid.send(site, kind, content)
+        while not (came := self.grid.answers([message])):
             assert time.monotonic() < end
             time.sleep(0.1)
-        assert came[0].has_content(), came[0].error.reason
+        assert not came[0].error, came[0].error
         return came[0].content
 
 
 @contextmanager
 def hostile(live: Live) -> Iterator[HostileServer]:
     """The server that listens in a federation's place, and sends what a test tells it to."""
-    factory = LinkStateFactory(
-        FLWR_IN_MEMORY_DB_NAME, NoOpFederationManager(), ObjectStoreFactory(FLWR_IN_MEMORY_DB_NAME)
-    )
-    keeper = Gatekeeper(register_sites(factory.state(), live.server, live.link.federation.sites), 10**9)
-    listen(live.server, live.link.federation, factory, keeper)
-    with running_grid(factory.state(), keeper) as grid:
-        yield HostileServer(live, grid)
+    sites = live.link.federation.sites
+    mail = Mailboxes(sites)
+    listen(live.server, live.link.federation, Gate(known_sites(live.server, sites), 10**9, mail))
+    yield HostileServer(live, mail)
 
 
 @dataclasses.dataclass

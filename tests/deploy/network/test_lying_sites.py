@@ -16,7 +16,7 @@ import pytest
 
 import polyfed as pf
 from polyfed.core.errors import PolyfedError
-from polyfed.deploy.flower.processes import ChildProcess, environment
+from polyfed.deploy.network.processes import ChildProcess, environment
 from polyfed.deploy.new_site import read_published
 from polyfed.deploy.settings import site_settings
 from polyfed.deploy.site.table import SiteTable
@@ -62,7 +62,7 @@ class Besieged(Live):
 
     @property
     def log(self) -> str:
-        return (self.server / "logs" / "superlink.log").read_text()
+        return (self.server / "logs" / "server.log").read_text()
 
     @property
     def refused(self) -> dict[str, int]:

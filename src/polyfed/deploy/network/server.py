@@ -1,6 +1,6 @@
-"""The server's process: Flower's fleet interface behind the gate, and the runs that the operator asks for.
+"""The server's process: the sites' mailboxes behind the gate, and the runs that the operator asks for.
 
-`python -m polyfed.deploy.flower.superlink FOLDER`. Runs are asked for by a file in the server's folder, so that
+`python -m polyfed.deploy.network.server FOLDER`. Runs are asked for by a file in the server's folder, so that
 whoever may write there is the operator, and there is no other way in.
 """
 
@@ -17,20 +17,15 @@ from pathlib import Path
 from typing import TypedDict
 
 import uvicorn
-from flwr.common.constant import NOOP_ACCOUNT_NAME, NOOP_FLWR_AID
-from flwr.server.superlink.linkstate import LinkState, LinkStateFactory
-from flwr.supercore.constant import FLWR_IN_MEMORY_DB_NAME
-from flwr.supercore.object_store import ObjectStoreFactory
-from flwr.superlink.federation import NoOpFederationManager
 from safetensors import SafetensorError
 
 from polyfed.core.errors import PolyfedError
 from polyfed.core.files import write_text
-from polyfed.deploy.flower.gate import Gatekeeper, PeerProtocol, fleet_app
-from polyfed.deploy.flower.grid import running_grid
-from polyfed.deploy.flower.processes import locked
 from polyfed.deploy.keys import public_bytes, read_public_key, warn_daily
 from polyfed.deploy.logs import log_to_output
+from polyfed.deploy.network.gate import Gate, PeerProtocol
+from polyfed.deploy.network.mailboxes import Mailboxes
+from polyfed.deploy.network.processes import locked
 from polyfed.deploy.protocol.plain_values import printable
 from polyfed.deploy.server.going_back import go_back
 from polyfed.deploy.server.serve import serve
@@ -92,23 +87,22 @@ def refusal_reason(error: ssl.SSLError) -> str:
     return f"TLS failed ({reason})"
 
 
-def register_sites(state: LinkState, folder: Path, sites: tuple[str, ...]) -> dict[bytes, str]:
-    """Register the keys that the operator keeps in keys/, under their names; there is no other way to be registered."""
+def known_sites(folder: Path, sites: tuple[str, ...]) -> dict[bytes, str]:
+    """The sites by the keys that the operator keeps in keys/; there is no other way to be known."""
     keys: dict[bytes, str] = {}
     for site in sites:
         key = public_bytes(read_public_key(folder / "keys" / f"{site}.pub"))
         if key in keys:
             raise PolyfedError(f"{folder / 'keys'}: sites '{keys[key]}' and '{site}' have the same key")
         keys[key] = site
-        state.create_node(NOOP_FLWR_AID, NOOP_ACCOUNT_NAME, key, 0, name=site)
     return keys
 
 
-def listen(folder: Path, federation: FederationSettings, state: LinkStateFactory, keeper: Gatekeeper) -> None:
+def listen(folder: Path, federation: FederationSettings, gate: Gate) -> None:
     """Serve sites in a thread, and return when the port is open."""
     certificates = folder / "certificates"
     config = uvicorn.Config(
-        fleet_app(state, keeper),
+        gate,
         host=federation.host,
         port=federation.port,
         http=PeerProtocol,
@@ -133,15 +127,14 @@ def listen(folder: Path, federation: FederationSettings, state: LinkStateFactory
 class Office:
     """Takes the operator's requests, one after another, and says who is connected."""
 
-    def __init__(self, folder: Path, state: LinkState, keeper: Gatekeeper) -> None:
-        self.folder, self.state, self.keeper = folder, state, keeper
+    def __init__(self, folder: Path, mail: Mailboxes) -> None:
+        self.folder, self.mail = folder, mail
         self._present: dict[str, bool] = {}
 
     def watch(self) -> None:
         """Keep `present.json` up to date."""
         while True:
-            nodes = self.state.get_node_info()
-            present = {node.name: node.status == "online" for node in nodes}
+            present = self.mail.presence()
             with suppress(OSError):  # where the disk is full, it is tried again
                 if present != self._present:
                     write_text(self.folder / PRESENT, json.dumps(present, indent=1) + "\n")
@@ -179,8 +172,7 @@ class Office:
                 name = server_settings(json.loads(request["settings"]), "server.toml")[0].run
                 go_back(self.folder / "runs" / name, request["back"])
                 _write_surely(self.folder / CURRENT, json.dumps({**request, "back": None}) + "\n")
-            with running_grid(self.state, self.keeper) as grid:
-                serve(grid, request["settings"], self.folder)
+            serve(self.mail, request["settings"], self.folder)
         except PolyfedError as error:
             return printable(str(error))
         except (OSError, SafetensorError) as error:  # a full disk
@@ -188,6 +180,8 @@ class Office:
         except Exception as error:  # the server outlives a run that fails
             log.exception("the run failed")
             return printable(f"the run failed: {type(error).__name__}: {error}")
+        finally:
+            self.mail.clear()
         return ""
 
 
@@ -218,19 +212,15 @@ def _write_surely(path: Path, text: str) -> None:
 
 
 def main(folder: Path) -> None:
-    log_to_output(folder / "logs" / "superlink.log")
+    log_to_output(folder / "logs" / "server.log")
     ssl.SSLContext.sslobject_class = LoggedConnection
     try:
         with locked(folder / LOCK, wait=5.0):
             path = folder / "server.toml"
             federation, _, rules = server_settings(read_toml(path), str(path))
-            factory = LinkStateFactory(
-                FLWR_IN_MEMORY_DB_NAME, NoOpFederationManager(), ObjectStoreFactory(FLWR_IN_MEMORY_DB_NAME)
-            )
-            keys = register_sites(factory.state(), folder, federation.sites)
-            keeper = Gatekeeper(keys, int(rules.largest))
-            listen(folder, federation, factory, keeper)
-            office = Office(folder, factory.state(), keeper)
+            mail = Mailboxes(federation.sites)
+            listen(folder, federation, Gate(known_sites(folder, federation.sites), int(rules.largest), mail))
+            office = Office(folder, mail)
             threading.Thread(target=office.watch, daemon=True).start()
             names = ("ca", "server", *federation.sites)
             warn_daily([folder / "certificates" / f"{name}.pem" for name in names], log.warning)

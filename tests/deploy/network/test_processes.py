@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from polyfed.core.errors import PolyfedError
-from polyfed.deploy.flower.processes import ChildProcess, environment
+from polyfed.deploy.network.processes import ChildProcess, environment
 from tests.compilation import QUICK
 from tests.deploy.expected import small
 from tests.deploy.live import SITES, Live

@@ -10,34 +10,19 @@ import sys
 import warnings
 from base64 import b64encode
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
-from flwr.app import RecordDict
-from flwr.common.serde import message_from_proto, message_to_proto
-from flwr.proto.fab_pb2 import GetFabRequest
-from flwr.proto.fleet_pb2 import (
-    ActivateNodeRequest,
-    DeactivateNodeRequest,
-    PullMessagesRequest,
-    PushMessagesRequest,
-    RegisterNodeFleetRequest,
-)
-from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest, PullObjectRequest
-from flwr.proto.node_pb2 import Node
-from flwr.proto.run_pb2 import GetRunRequest
-from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER
-from flwr.supercore.inflatable.inflatable_object import get_object_tree
-from flwr.supernode.fleet_http_client import FleetHttpClient
-from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
+from flwr.app import ConfigRecord, RecordDict
 
-from polyfed.deploy.flower.grid import as_message
-from polyfed.deploy.flower.processes import ChildProcess, environment, free_port
+from polyfed.core.errors import PolyfedError
 from polyfed.deploy.keys import make_certificates, make_site_key, public_bytes, read_private_key, site_context
+from polyfed.deploy.network import gate
+from polyfed.deploy.network.processes import ChildProcess, environment, free_port
 from polyfed.deploy.project import admit
+from polyfed.deploy.protocol.envelope import Envelope
 from tests.deploy.chaos.proxy import Proxy
 from tests.deploy.expected import small
 from tests.deploy.live import SITES, Live
@@ -66,38 +51,26 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
 
 
 @contextmanager
-def caller(live: Live, certified: str, signing: str, address: str | None = None) -> Iterator[FleetHttpClient]:
-    """Flower's client with one site's certificate, which signs its requests with another's key."""
-    folder, key = live.folder / certified, read_private_key(live.folder / signing / f"{signing}.key")
-    context = site_context(
-        folder / "ca.pem", folder / f"{certified}.pem", read_private_key(folder / f"{certified}.key")
-    )
-    signer = NodeAuthHttpInterceptor(key, key.public_key())
-    with FleetHttpClient(f"https://{address or live.link.address}", interceptors=[signer], verify=context) as client:
+def caller(live: Live, site: str, address: str | None = None, connect: bool = True) -> Iterator[httpx.Client]:
+    """Who has a site's certificate and key, and says what it likes with them."""
+    folder = live.folder / site
+    context = site_context(folder / "ca.pem", folder / f"{site}.pem", read_private_key(folder / f"{site}.key"))
+    with httpx.Client(base_url=f"https://{address or live.link.address}", verify=context, timeout=30) as client:
+        if connect:
+            client.headers[gate.SESSION] = client.post(gate.CONNECT).raise_for_status().text
         yield client
-
-
-def activated(live: Live, client: FleetHttpClient, site: str) -> Node:
-    key = public_bytes(read_private_key(live.folder / site / f"{site}.key").public_key())
-    return Node(node_id=client.ActivateNode(ActivateNodeRequest(public_key=key, heartbeat_interval=30)).node_id)
-
-
-def refused(call: Any, request: Any) -> int:
-    with pytest.raises(httpx.HTTPStatusError) as error:
-        call(request)
-    return error.value.response.status_code
 
 
 def test_a_stranger_with_the_authoritys_certificate_and_the_address_gets_no_answer_at_all(guarded) -> None:
     trusting = ssl.create_default_context(cafile=guarded.folder / "north" / "ca.pem")
-    for path in ("/v1/fleet/activate-node", "/v1/control/list-runs", "/health", "/docs", "/openapi.json"):
+    for path in (*gate.SERVED, "/v1/control/list-runs", "/health", "/docs", "/openapi.json"):
         with httpx.Client(verify=trusting) as client, pytest.raises((httpx.ReadError, httpx.RemoteProtocolError)):
             client.post(f"https://{guarded.link.address}{path}")
     plain, port = guarded.link.address.rsplit(":", 1)
     with socket.create_connection((plain, int(port)), timeout=10) as connection:
-        connection.sendall(b"POST /v1/fleet/activate-node HTTP/1.1\r\ncontent-length: 0\r\n\r\n")
+        connection.sendall(b"POST /v1/connect HTTP/1.1\r\ncontent-length: 0\r\n\r\n")
         assert connection.recv(64)[:4] != b"HTTP"
-    log = (guarded.server / "logs" / "superlink.log").read_text()
+    log = (guarded.server / "logs" / "server.log").read_text()
     assert "a connection was refused: it has no certificate of a site" in log
     assert "a connection was refused: it does not speak TLS" in log
 
@@ -111,10 +84,9 @@ def test_a_certificate_of_another_authority_is_refused(guarded, tmp_path) -> Non
     key = read_private_key(tmp_path / "north.key")
     context = site_context(guarded.folder / "north" / "ca.pem", tmp_path / "north.pem", key)
     with httpx.Client(verify=context) as client, pytest.raises((httpx.ReadError, httpx.RemoteProtocolError)):
-        client.post(f"https://{guarded.link.address}/v1/fleet/activate-node")
+        client.post(f"https://{guarded.link.address}/v1/connect")
     assert (
-        "its certificate is not of this federation's authority"
-        in (guarded.server / "logs" / "superlink.log").read_text()
+        "its certificate is not of this federation's authority" in (guarded.server / "logs" / "server.log").read_text()
     )
 
 
@@ -124,7 +96,7 @@ def test_a_site_does_not_speak_to_a_server_of_another_authority(guarded, tmp_pat
     folder = guarded.folder / "north"
     context = site_context(tmp_path / "ca.pem", folder / "north.pem", read_private_key(folder / "north.key"))
     with httpx.Client(verify=context) as client, pytest.raises(httpx.ConnectError, match="CERTIFICATE_VERIFY_FAILED"):
-        client.post(f"https://{guarded.link.address}/v1/fleet/activate-node")
+        client.post(f"https://{guarded.link.address}/v1/connect")
 
 
 def test_the_servers_certificate_does_not_serve_a_site(guarded) -> None:
@@ -134,7 +106,7 @@ def test_the_servers_certificate_does_not_serve_a_site(guarded) -> None:
         guarded.server / "certificates" / "server.pem", guarded.server / "certificates" / "server.key"
     )
     with httpx.Client(verify=context) as client, pytest.raises((httpx.ReadError, httpx.RemoteProtocolError)):
-        client.post(f"https://{guarded.link.address}/v1/fleet/activate-node")
+        client.post(f"https://{guarded.link.address}/v1/connect")
 
 
 def test_who_sits_on_the_line_reads_nothing_and_a_changed_bit_ends_the_connection(guarded) -> None:
@@ -142,8 +114,7 @@ def test_who_sits_on_the_line_reads_nothing_and_a_changed_bit_ends_the_connectio
     proxy, seen = Proxy(guarded.link.federation.port), bytearray()
     key = read_private_key(guarded.folder / "north" / "north.key")
     public = public_bytes(key.public_key())
-    request = ActivateNodeRequest(public_key=public, heartbeat_interval=30)
-    log = guarded.server / "logs" / "superlink.log"
+    log = guarded.server / "logs" / "server.log"
 
     def read(piece: bytes) -> bytes:
         seen.extend(piece)
@@ -154,19 +125,20 @@ def test_who_sits_on_the_line_reads_nothing_and_a_changed_bit_ends_the_connectio
 
     try:
         proxy.change = read
-        with caller(guarded, "north", "north", f"127.0.0.1:{proxy.port}") as client:
-            node = Node(node_id=client.ActivateNode(request).node_id)
+        with caller(guarded, "north", f"127.0.0.1:{proxy.port}") as client:
+            session = client.headers[gate.SESSION]
             assert len(seen) > 2000
-            assert not any(word in seen for word in (public, b64encode(public), b"/v1/fleet", b"HTTP/1.1"))
+            hidden = (public, b64encode(public), session.encode(), gate.CONNECT.encode(), b"HTTP/1.1")
+            assert not any(word in seen for word in hidden)
             guarded.wait(lambda: guarded.online() == ["north"])
             before = len(log.read_text())
             proxy.change = flip
             with pytest.raises(httpx.TransportError):
-                client.DeactivateNode(DeactivateNodeRequest(node_id=node.node_id))
+                client.post(gate.LEAVE)
         assert guarded.online() == ["north"]
         proxy.change = bytes
-        with caller(guarded, "north", "north", f"127.0.0.1:{proxy.port}") as client:
-            client.DeactivateNode(DeactivateNodeRequest(node_id=node.node_id))
+        with caller(guarded, "north", f"127.0.0.1:{proxy.port}", connect=False) as client:
+            client.post(gate.LEAVE, headers={gate.SESSION: session}).raise_for_status()
         guarded.wait(lambda: guarded.online() == [])
         assert "Traceback" not in log.read_text()[before:]
     finally:
@@ -185,87 +157,112 @@ def test_a_version_of_tls_that_is_known_to_be_weak_is_refused(guarded) -> None:
         plain = socket.create_connection(address, timeout=10)
         with refusal, plain, context.wrap_socket(plain, server_hostname="127.0.0.1") as tls:
             assert tls.version() == "TLSv1.2"
-    log = (guarded.server / "logs" / "superlink.log").read_text()
+    log = (guarded.server / "logs" / "server.log").read_text()
     assert "a connection was refused: TLS failed (UNSUPPORTED_PROTOCOL)" in log
 
 
 def test_a_site_can_neither_control_runs_nor_register_nor_fetch_apps(guarded) -> None:
+    with caller(guarded, "north") as client:
+        for path in ("control/start-run", "control/stop-run", "fleet/register-node", "fleet/get-fab", "runtime/task"):
+            assert client.post(f"/v1/{path}").status_code == 404
+        assert client.get("/docs").status_code == 404
+        assert client.get(gate.NEXT).status_code == 404
+        assert client.post(f"{gate.NEXT}/..").status_code == 404
+        for session in (b"", b"0" * 32, b"\xe4" * 32):
+            assert client.post(gate.NEXT, headers={gate.SESSION: session}).status_code == 409
+
+
+def test_a_request_that_does_not_say_how_long_it_is_or_is_too_long_is_refused_before_it_is_read(guarded) -> None:
+    """In chunks a body has no end; a length beside them says nothing."""
     folder = guarded.folder / "north"
     context = site_context(folder / "ca.pem", folder / "north.pem", read_private_key(folder / "north.key"))
-    with httpx.Client(verify=context) as client:
-        for path in ("control/start-run", "control/stop-run", "control/register-node", "runtime/acquire-task"):
-            assert client.post(f"https://{guarded.link.address}/v1/{path}").status_code == 404
-        assert client.get(f"https://{guarded.link.address}/docs").status_code == 404
-        assert client.post(f"https://{guarded.link.address}/v1/fleet/pull-messages").status_code == 403  # unsigned
-    with caller(guarded, "north", "north") as client:
-        stranger = b"-----BEGIN PUBLIC KEY-----"
-        assert refused(client.RegisterNode, RegisterNodeFleetRequest(public_key=stranger)) == 404
-        assert refused(client.GetFab, GetFabRequest(hash_str="0" * 64, run_id=1)) == 404
-        assert refused(client.GetRun, GetRunRequest(run_id=1)) == 404
-
-
-def test_a_request_that_does_not_say_how_long_it_is_is_refused_before_it_is_read(guarded) -> None:
-    """In chunks a body has no end; a length beside them says nothing."""
-    key, folder = read_private_key(guarded.folder / "north" / "north.key"), guarded.folder / "north"
-    context, host = site_context(folder / "ca.pem", folder / "north.pem", key), guarded.link.address
-    head = f"POST /v1/fleet/push-object HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/protobuf\r\n"
-    head += f"{FLEET_HTTP_PUBLIC_KEY_HEADER}: {b64encode(public_bytes(key.public_key())).decode()}\r\n"
     chunked, endless = "Transfer-Encoding: chunked\r\n", f"Content-Length: {2**40}\r\n"
-    for framing in (f"Content-Length: 10\r\n{chunked}", chunked, endless, ""):
+    framings = [(gate.ANSWER, framing) for framing in (f"Content-Length: 10\r\n{chunked}", chunked, endless, "")]
+    for path, framing in (*framings, (gate.BEAT, "Content-Length: 10\r\n")):
         plain = socket.create_connection(("127.0.0.1", guarded.link.federation.port), timeout=10)
         with plain, context.wrap_socket(plain, server_hostname="127.0.0.1") as tls:
-            tls.sendall(f"{head}{framing}\r\n".encode())
+            tls.sendall(f"POST {path} HTTP/1.1\r\nHost: {guarded.link.address}\r\n{framing}\r\n".encode())
             assert tls.recv(64).startswith(b"HTTP/1.1 413")
 
 
-def test_a_site_cannot_speak_under_another_sites_key(guarded) -> None:
-    """Not even with that key, as long as it has not the certificate; and a key alone opens nothing."""
-    with caller(guarded, "north", "south") as client:
-        key = public_bytes(read_private_key(guarded.folder / "south" / "south.key").public_key())
-        assert refused(client.ActivateNode, ActivateNodeRequest(public_key=key, heartbeat_interval=30)) == 403
-    with caller(guarded, "north", "north") as client:
-        node = activated(guarded, client, "north")
-        assert refused(client.PullMessages, PullMessagesRequest(node=Node(node_id=node.node_id ^ 1))) == 401
-    assert "site 'north' speaks under another site's key" in (guarded.server / "logs" / "superlink.log").read_text()
+def test_a_site_is_who_its_key_says_and_anothers_certificate_or_session_is_of_no_use(guarded) -> None:
+    folder = guarded.folder
+    key = read_private_key(folder / "north" / "north.key")
+    with pytest.raises(PolyfedError, match="not certificates that go with this site's key"):
+        site_context(folder / "south" / "ca.pem", folder / "south" / "south.pem", key)
+    with caller(guarded, "north") as north, caller(guarded, "south") as south:
+        stolen = {gate.SESSION: south.headers[gate.SESSION]}
+        assert north.post(gate.NEXT, headers=stolen).status_code == 409
+        assert north.post(gate.LEAVE, headers=stolen).status_code == 409
+        assert south.post(gate.BEAT).status_code == 204
+        with caller(guarded, "north") as again:  # who connects last is the site
+            assert north.post(gate.BEAT).status_code == 409
+            assert again.post(gate.BEAT).status_code == 204
+    log = (guarded.server / "logs" / "server.log").read_text()
+    assert "site 'north' was refused: it has not connected, or has connected again" in log
 
 
 @pytest.mark.full
 def test_a_key_that_the_operator_removed_is_refused_although_its_certificate_is_valid(tmp_path) -> None:
     live = Live(tmp_path / "project", SITES[:2])
     live.set(small("fedavg"), {"rounds": 1}, sites=["north"])
-    with live.link.start(), caller(live, "south", "south") as client:
-        key = public_bytes(read_private_key(live.folder / "south" / "south.key").public_key())
-        assert refused(client.ActivateNode, ActivateNodeRequest(public_key=key, heartbeat_interval=30)) == 403
+    with live.link.start(), caller(live, "south", connect=False) as client:
+        assert client.post(gate.CONNECT).status_code == 403
 
 
 @pytest.mark.full
-def test_a_site_cannot_answer_for_another_nor_read_or_delete_its_messages(tmp_path) -> None:
+def test_a_site_cannot_answer_for_another_nor_read_its_messages_nor_answer_twice(tmp_path) -> None:
     """'north' learns the ids of what 'south' was sent, as if it had read the server's memory."""
     live = Live(tmp_path / "project", SITES[:2])
-    live.set(small("fedavg"), {"rounds": 1}, gather=20.0)
-    with live.link.start(), caller(live, "north", "north") as north, caller(live, "south", "south") as south:
-        mine, theirs = activated(live, north, "north"), activated(live, south, "south")
+    live.set(small("fedavg"), {"rounds": 1}, gather=20.0, largest=10_000.0)
+    with live.link.start(), caller(live, "north") as north, caller(live, "south") as south:
         live.link.submit()
-        pulled = []
-        live.wait(
-            lambda: bool(pulled.extend(south.PullMessages(PullMessagesRequest(node=theirs)).messages_list) or pulled)
-        )
-        asked = message_from_proto(pulled[0])
-        run, id = asked.metadata.run_id, asked.metadata.message_id
-        forged = as_message(RecordDict(), asked)
-        push = {"messages_list": [message_to_proto(forged)], "message_object_trees": [get_object_tree(forged)]}
-        assert refused(north.PushMessages, PushMessagesRequest(node=mine, **push)) == 403
-        asked.metadata.__dict__["_dst_node_id"] = mine.node_id  # an answer in its own name, to the other's message
-        forged = as_message(RecordDict(), asked)
-        push = {"messages_list": [message_to_proto(forged)], "message_object_trees": [get_object_tree(forged)]}
-        assert refused(north.PushMessages, PushMessagesRequest(node=mine, **push)) == 403
-        assert refused(north.PullObject, PullObjectRequest(node=mine, run_id=run, object_id=id)) == 403
-        confirm = ConfirmMessageReceivedRequest(node=mine, run_id=run, message_object_id=id)
-        assert refused(north.ConfirmMessageReceived, confirm) == 403
-        kept = south.PullObject(PullObjectRequest(node=theirs, run_id=run, object_id=id))
-        assert kept.object_available
-    log = (live.server / "logs" / "superlink.log").read_text()
-    assert "site 'north' was refused: an answer to a message that another site was sent" in log
+        came: dict[httpx.Client, httpx.Response] = {}
+
+        def fetched() -> bool:
+            for client in {north, south} - came.keys():
+                given = client.post(gate.NEXT)
+                came.update({client: given} if given.status_code == 200 else {})
+            return len(came) == 2
+
+        live.wait(fetched)
+        theirs = {gate.MESSAGE: came[south].headers[gate.MESSAGE]}
+        assert north.post(gate.NEXT).status_code == 204  # what south was sent is not in its mailbox
+        answer = b"".join(Envelope("query", RecordDict({"about": ConfigRecord({"site": "south"})})).parts())
+        assert north.post(gate.ANSWER, content=answer, headers=theirs).status_code == 403
+        assert south.post(gate.ANSWER, content=bytes(10_001), headers=theirs).status_code == 413
+        assert south.post(gate.ANSWER, content=answer, headers={gate.MESSAGE: "0" * 32}).status_code == 403
+        assert south.post(gate.ANSWER, content=answer, headers=theirs).status_code == 204
+        assert south.post(gate.ANSWER, content=answer, headers=theirs).status_code == 403
+    log = (live.server / "logs" / "server.log").read_text()
+    assert "site 'north' was refused: an answer to a message that it does not have" in log
+
+
+@pytest.mark.full
+def test_an_answer_that_is_begun_and_left_makes_room_for_the_next(tmp_path) -> None:
+    """A site that begins one after another fills no memory, and one whose line broke can answer again."""
+    live = Live(tmp_path / "project", SITES[:2])
+    live.set(small("fedavg"), {"rounds": 1}, gather=20.0)
+    folder, key = live.folder / "south", read_private_key(live.folder / "south" / "south.key")
+    context = site_context(folder / "ca.pem", folder / "south.pem", key)
+    with live.link.start(), caller(live, "north"), caller(live, "south") as south:
+        live.link.submit()
+        given: list[httpx.Response] = []
+        live.wait(lambda: bool(given.append(south.post(gate.NEXT)) or given[-1].status_code == 200))
+        heads = {gate.SESSION: south.headers[gate.SESSION], gate.MESSAGE: given[-1].headers[gate.MESSAGE]}
+        lines = "".join(f"{name}: {value}\r\n" for name, value in heads.items())
+        head = f"POST {gate.ANSWER} HTTP/1.1\r\nHost: {live.link.address}\r\nContent-Length: 5000\r\n{lines}\r\n"
+        with ExitStack() as stack:
+            begun = []
+            for _ in range(4):
+                plain = stack.enter_context(socket.create_connection(("127.0.0.1", live.link.federation.port)))
+                begun.append(stack.enter_context(context.wrap_socket(plain, server_hostname="127.0.0.1")))
+                begun[-1].settimeout(20)
+                begun[-1].sendall(head.encode() + bytes(1000))
+            for line in begun[:3]:
+                assert line.recv(64).startswith(b"HTTP/1.1 409")
+            assert south.post(gate.ANSWER, content=b"x", headers=heads).status_code == 204
+            assert begun[3].recv(64).startswith(b"HTTP/1.1 409")
 
 
 def foreign_app(folder: Path) -> Path:
@@ -317,7 +314,7 @@ def test_flowers_own_commands_do_nothing_to_a_federation_at_work(tmp_path) -> No
         with ChildProcess(node, environment(home), home / "log") as child:
             live.wait(live.finished)
             child.wait(5.0)
-            assert "SuperNode ID" not in child.log.read_text()
+            assert "RunningSite ID" not in child.log.read_text()
         live.assert_equal()
     finally:
         live.stop()

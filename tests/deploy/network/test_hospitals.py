@@ -13,8 +13,8 @@ import pytest
 import tomlkit
 
 import polyfed as pf
-from polyfed.deploy.flower.processes import environment, free_port
 from polyfed.deploy.from_advice import project_from_advice
+from polyfed.deploy.network.processes import environment, free_port
 from polyfed.deploy.project import add_site
 from polyfed.deploy.settings import read_toml, server_settings, site_settings
 from polyfed.studies.config import read_config
