@@ -7,8 +7,12 @@ import shutil
 import pytest
 
 import polyfed as pf
+from polyfed.deploy.configs import has_no_keys, write_configs
+from polyfed.deploy.from_advice import folder_names
 from polyfed.deploy.network.server_link import ServerLink
-from polyfed.deploy.project import add_site, admit, make_project
+from polyfed.deploy.project import add_keys, add_site, admit, make_project
+from polyfed.deploy.protocol.names import checked_sites
+from polyfed.deploy.settings import read_toml, server_settings, site_settings
 
 
 def test_a_site_that_is_added_knows_the_others_keys_and_those_that_are_here_know_its_key(tmp_path) -> None:
@@ -47,6 +51,39 @@ def test_a_host_that_is_no_address_is_refused_before_anything_is_written(tmp_pat
     with pytest.raises(pf.PolyfedError, match="the server's host must be a name as in an address"):
         make_project(tmp_path / "project", ["north", "south"], host)
     assert not (tmp_path / "project").exists()
+
+
+def test_a_project_without_keys_gets_them_with_the_servers_name_and_keeps_what_was_changed(tmp_path) -> None:
+    project = tmp_path / "project"
+    write_configs(project, ["north", "south"])
+    assert has_no_keys(project)
+    assert not [path for path in project.rglob("*") if path.suffix in (".key", ".pem", ".pub")]
+    assert "polyfed deploy init . --host" in (project / "README.md").read_text()
+    with pytest.raises(pf.PolyfedError, match=r"ca.pem does not exist; `polyfed deploy init \S+/project` makes it"):
+        ServerLink(project / "server")
+    config = project / "server" / "server.toml"
+    config.write_text(config.read_text().replace("rounds = 10", "rounds = 33  # more"))
+    with pytest.raises(pf.PolyfedError, match="the server's host must be a name"):
+        add_keys(project, "a b")
+    assert has_no_keys(project)
+    add_keys(project, "fed.example.org", 9000)
+    assert not has_no_keys(project)
+    federation, run, _ = server_settings(read_toml(config), "server.toml")
+    assert (federation.host, federation.port, run.rounds) == ("0.0.0.0", 9000, 33)
+    assert "# more" in config.read_text()
+    assert site_settings(project / "north").server == "fed.example.org:9000"
+    readme = (project / "README.md").read_text()
+    assert "for these names of the server: fed.example.org, localhost, 127.0.0.1" in readme
+    assert "There are no keys here yet" not in readme
+
+
+def test_names_that_no_folder_can_have_become_like_ones_and_stay_different() -> None:
+    sites = ["St. Mary's", "a/b", "a-b", "a:b", "server", "///", "Süd", "süd", "x" * 80]
+    named = folder_names(sites)
+    assert list(named) == sites
+    assert (named["St. Mary's"], named["a-b"], named["a/b"], named["a:b"]) == ("St. Mary-s", "a-b", "a-b-2", "a-b-3")
+    assert (named["server"], named["///"], named["Süd"], named["süd"]) == ("server-2", "site", "Süd", "süd-2")
+    checked_sites(list(named.values()), "sites")
 
 
 def test_sites_that_missed_the_end_of_a_run_are_named(tmp_path) -> None:

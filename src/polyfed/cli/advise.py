@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import shutil
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,6 +19,7 @@ from polyfed.core.errors import PolyfedError
 from polyfed.core.files import check_folder
 
 if TYPE_CHECKING:
+    from polyfed.data import Federation
     from polyfed.studies.advice import Advice
     from polyfed.studies.advice.settings import AdviceSettings
 
@@ -80,10 +82,13 @@ def advise(
     with advice_bar(err, quiet or as_json) as progress:
         advice = advise_with(settings, federation, folder=place, resume=resume, progress=progress, begun=begun)
         write_advice(advice, place, section)
+        missing = leave_project(advice.method, federation, place, section["source"])
         write_advice_page(advice, place / "report.html", title=table.stem)
         if progress is not None:
             progress("the models to deploy", 0.0)
         write_advised_models(advice, federation, place)
+    if missing:
+        err.print(f"no project for deployment: {escape(missing)}", soft_wrap=True, highlight=False)
     if as_json:
         print(json.dumps({"folder": str(place), **advice.as_dict()}, indent=1))
     elif not quiet:
@@ -106,6 +111,24 @@ def _asked(table: Path, client: str | None, target: str | None) -> tuple[dict[st
     if section is None:
         raise PolyfedError(f"{table}: expected a .csv or .parquet file, a folder of them, or a config")
     return section | {"path": str(table.resolve())}, AdviceSettings()
+
+
+def leave_project(method: str, federation: Federation, place: Path, source: str) -> str | None:
+    """The project in the advice's folder, which a later command gives its keys; or why there can be none."""
+    from polyfed.deploy.configs import has_no_keys
+    from polyfed.deploy.from_advice import TABLES, write_project
+    from polyfed.studies.advice.kept_parts import PROJECT
+
+    project = place / PROJECT
+    if has_no_keys(project):  # of an earlier call that was resumed
+        shutil.rmtree(project)
+    if method == "alone" or source not in TABLES or project.exists():
+        return None
+    try:
+        write_project(place, project, federation)
+    except PolyfedError as error:
+        return str(error)
+    return None
 
 
 def _show(advice: Advice, place: Path) -> None:

@@ -52,7 +52,7 @@ def _begin(ctx: typer.Context) -> None:
 
 @deploy_app.command()
 def init(
-    folder: Annotated[Path, typer.Argument(help="The project's folder, new or empty.")],
+    folder: Annotated[Path, typer.Argument(help="The project's folder: new, empty, or one without keys.")],
     sites: Annotated[str, typer.Option("--sites", help="The sites' names, or how many.")] = "north,south,west",
     host: Annotated[str, typer.Option("--host", help="The server's name or address, as sites reach it.")] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", help="The server's port.", min=1, max=65535)] = 8443,
@@ -62,14 +62,20 @@ def init(
     ] = None,
     rows: Annotated[bool, typer.Option("--rows", help="With --from: give every site its rows of the table.")] = False,
 ) -> None:
-    """Write a project: a folder for the server and one for each site, with configs, certificates and keys."""
+    """Write a project: a folder for the server and one for each site, with configs, certificates and keys.
+
+    Of a project without keys, such as an advice leaves in deploy/, make the keys.
+    """
+    from polyfed.deploy.configs import has_no_keys
     from polyfed.deploy.from_advice import project_from_advice
-    from polyfed.deploy.project import make_project
+    from polyfed.deploy.project import add_keys, make_project
 
     if advice is None and rows:
         raise PolyfedError("--rows goes with --from")
     if advice is not None:
         project_from_advice(advice, folder, host, port, rows)
+    elif has_no_keys(folder):
+        add_keys(folder, host, port)
     else:
         make_project(folder, _names(sites), host, port, example)
     out.print(f"{escape(str(folder))}: read README.md there", soft_wrap=True, highlight=False)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import re
 import shutil
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +16,25 @@ from polyfed.core.files import as_toml, write_text
 from polyfed.data import Federation
 from polyfed.data.formats.folder import KINDS
 from polyfed.data.tables.cells import spelt
-from polyfed.deploy.project import make_project
+from polyfed.deploy.configs import RUN_KEYS, has_no_keys, refuse_filled, write_configs
 from polyfed.deploy.protocol.finish import MODELS
-from polyfed.deploy.protocol.names import checked_sites
-from polyfed.deploy.settings import RUN_KEYS, read_toml, server_settings
+from polyfed.deploy.protocol.names import is_site
 from polyfed.studies.advice.contenders import ALONE
 from polyfed.studies.config import Config, Method, as_table, read_config
 
 SPLIT_KEYS = ("target", "validation", "test", "seed", "classes")
 """What a site's [data] takes over, so that its split is that of the advice."""
 TABLE_KEYS = ("columns", "min_count", "prepare")
+TABLES = ("csv", "parquet", "folder")
+"""The sources from which sites' own files can follow."""
 ROWS = "rows"
+RENAMED = """
+These sites have other names here, since a folder cannot have theirs. Batches follow from names, so the numbers are not
+quite those of the simulation.
+
+| site | here |
+| --- | --- |
+{rows}"""
 TAKES_NO_PART = """
 `{site}/` is a site apart: it takes no part in the federation, and has no key. Its `alone.toml` trains its own model.
 """
@@ -36,38 +47,65 @@ APART = """# Site '{site}' trains alone: the advice is that the others train wit
 """
 
 
-def project_from_advice(advice: Path, folder: Path, host: str, port: int, with_rows: bool = False) -> None:
-    """Write the project; `with_rows` gives every site its rows of the advice's table.
+def write_project(advice: Path, folder: Path, federation: Federation | None = None) -> None:
+    """The project without keys: configs for the server and the sites. `federation`: the advice's, if it is at hand.
 
     Sites apart are no part of the federation: each gets a folder with the config that trains its own model.
     """
+    refuse_filled(folder)
     config, deploy, apart = _read(advice)
-    federation = config.federation
-    if not isinstance(federation, Federation) or config.data["source"] not in ("csv", "parquet", "folder"):
+    if federation is not None and not apart:
+        config = dataclasses.replace(config, _federation=federation)
+    rows = config.federation
+    if not isinstance(rows, Federation) or config.data["source"] not in TABLES:
         raise PolyfedError(f"{advice}: its rows are no csv or parquet table, from which sites' files could follow")
-    sites = list(federation.clients)
-    files = {site: _file(config.data, site) for site in [*sites, *apart]}
-    checked_sites(list(files), f"{advice}: the sites of its table")
-    deploy = {site: deploy[site] for site in sites}
-    sections = _server_sections(config, config.methods[-1], federation, deploy)
-    make_project(folder, sites, host, port)
+    named = folder_names([*rows.clients, *apart])
+    files = {site: _file(config.data, site) for site in named}
+    told = {named[site]: deploy[site] for site in rows.clients}
+    sections = _server_sections(config, config.methods[-1], rows, told)
+    write_configs(folder, list(told))
     path = folder / "server" / "server.toml"
-    sections["federation"] = read_toml(path)["federation"]
-    server_settings(sections, str(path))
-    write_text(path, as_toml(sections))
-    for site in sites:
-        _write_data_section(folder / site / "site.toml", config.data, files[site])
-    places = {site: folder / site / files[site] for site in sites}
+    write_text(path, as_toml(sections | {"federation": tomllib.loads(path.read_text())["federation"]}))
+    for site in rows.clients:
+        _write_data_section(folder / named[site] / "site.toml", config.data, files[site])
+    renamed = [f"| {site} | `{name}/` |\n" for site, name in named.items() if site != name]
+    notes = [RENAMED.format(rows="".join(renamed))] if renamed else []
     if apart:
         own = read_config(advice / "alone.toml")
-        places |= {site: _write_apart(folder / site, own, site, files[site]) for site in apart}
-        readme = folder / "README.md"
-        write_text(readme, readme.read_text() + "".join(TAKES_NO_PART.format(site=site) for site in apart))
-    if with_rows and config.data["source"] == "folder":
-        for site, place in places.items():
-            shutil.copyfile(Path(config.data["path"]) / f"{site}{place.suffix}", place)
-    elif with_rows:
-        _write_rows(config.data, places)
+        for site in apart:
+            _write_apart(folder / named[site], own, named[site], files[site])
+            notes.append(TAKES_NO_PART.format(site=named[site]))
+    readme = folder / "README.md"
+    write_text(readme, readme.read_text() + "".join(notes))
+
+
+def project_from_advice(advice: Path, folder: Path, host: str, port: int, with_rows: bool = False) -> None:
+    """Write the project with its keys, or make those of one that has none yet.
+
+    `with_rows` gives every site its rows of the advice's table.
+    """
+    from polyfed.deploy.project import add_keys
+    from polyfed.deploy.settings import read_toml, server_settings
+
+    if not has_no_keys(folder):
+        write_project(advice, folder)
+    path = folder / "server" / "server.toml"
+    server_settings(read_toml(path), str(path))
+    add_keys(folder, host, port)
+    if with_rows:
+        _write_rows(advice, folder)
+
+
+def folder_names(sites: Sequence[str]) -> dict[str, str]:
+    """Every site's name in a project. Most keep theirs; one that cannot be a folder's name gets one like it."""
+    found: dict[str, str] = {}
+    for site in sorted(sites, key=lambda site: not is_site(site)):  # those that can keep theirs do
+        plain = re.sub(r"[^\w .-]+", "-", site).strip(" .-")[:56].rstrip(" .-") or "site"
+        names = [site] if is_site(site) else [plain]
+        names += [f"{plain}-{number}" for number in range(2, len(sites) + 2)]
+        taken = {name.casefold() for name in found.values()}
+        found[site] = next(name for name in names if is_site(name) and name.casefold() not in taken)
+    return {site: found[site] for site in sites}
 
 
 def _read(advice: Path) -> tuple[Config, dict[str, str], list[str]]:
@@ -87,22 +125,20 @@ def _read(advice: Path) -> tuple[Config, dict[str, str], list[str]]:
             )
     if method == ALONE:
         raise PolyfedError(
-            f"{advice}: it advises every site to stay alone, so that there is nothing to deploy across sites; "
-            f"`polyfed compare {advice / 'config.toml'}` trains their own models"
+            f"{advice}: there is nothing to deploy across sites: every site is to use its own model, which "
+            f"`polyfed compare {advice / 'config.toml'}` trains; the advice is: {told.get('answer', 'stay alone')}"
         )
     return read_config(advice / "config.toml"), deploy, apart
 
 
-def _write_apart(folder: Path, own: Config, site: str, file: Path) -> Path:
-    """alone.toml of a site apart, and where its rows go: a folder with one file, named as the site."""
+def _write_apart(folder: Path, own: Config, site: str, file: Path) -> None:
+    """alone.toml of a site apart, and a folder for its rows: with one file, named as the site."""
     (folder / ROWS).mkdir(parents=True)
-    folder.chmod(0o700)
     data = {"source": "folder", "path": ROWS}
     data |= {key: own.data[key] for key in (*SPLIT_KEYS, *TABLE_KEYS) if own.data.get(key) is not None}
     sections = {"data": data, **_training_sections(own, own.methods[-1])}
     place = Path(ROWS, f"{site}{file.suffix}")
     write_text(folder / "alone.toml", APART.format(site=site, file=place) + as_toml(sections))
-    return folder / place
 
 
 def _server_sections(config: Config, method: Method, federation: Federation, deploy: dict[str, str]) -> dict[str, Any]:
@@ -153,10 +189,21 @@ def _write_data_section(path: Path, data: dict[str, Any], file: Path) -> None:
     write_text(path, text)
 
 
-def _write_rows(data: dict[str, Any], places: dict[str, Path]) -> None:
+def _write_rows(advice: Path, folder: Path) -> None:
     """Each site's rows, without the client column, and without columns that it has no value of."""
     from polyfed.data.formats.tables import read_table
 
+    config, deploy, apart = _read(advice)
+    data = config.data
+    named = folder_names([*(site for site in deploy if site not in apart), *apart])
+    places = {site: folder / name / _file(data, site) for site, name in named.items()}
+    for site in apart:
+        folder.joinpath(named[site]).chmod(0o700)
+        places[site] = folder / named[site] / ROWS / f"{named[site]}{places[site].suffix}"
+    if data["source"] == "folder":
+        for site, place in places.items():
+            shutil.copyfile(Path(data["path"]) / f"{site}{place.suffix}", place)
+        return
     client = data["client"]
     dialect: Any = {key: data[key] for key in ("separator", "encoding", "decimal") if data.get(key) is not None}
     frame: Any = read_table(Path(data["path"]), data["source"], [client], dialect)

@@ -40,7 +40,7 @@ PEM, PLAIN = serialization.Encoding.PEM, serialization.NoEncryption()
 
 def make_certificates(folder: Path, hosts: Sequence[str]) -> None:
     """`ca.pem` for everybody, `server.pem` and `server.key` for the server, valid for these hosts; `ca.key` issues."""
-    names = x509.SubjectAlternativeName([_host(host) for host in hosts])
+    names = x509.SubjectAlternativeName([as_general_name(host) for host in hosts])
     folder.mkdir(parents=True, exist_ok=True)
     authority, own = _new_key(), _new_key()
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "polyfed federation")])
@@ -239,7 +239,8 @@ def _certificate(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePub
     )
 
 
-def _host(host: str) -> x509.GeneralName:
+def as_general_name(host: str) -> x509.GeneralName:
+    """The server's host as a certificate names it; refused if it is no address."""
     try:
         return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:

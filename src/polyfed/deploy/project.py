@@ -13,7 +13,9 @@ import tomlkit
 
 from polyfed.core.errors import PolyfedError
 from polyfed.core.files import write_text
+from polyfed.deploy.configs import KEYS, NO_KEYS, PORT, refuse_filled, site_toml, write_configs
 from polyfed.deploy.keys import (
+    as_general_name,
     issue_site_certificate,
     make_certificates,
     make_site_key,
@@ -21,125 +23,68 @@ from polyfed.deploy.keys import (
     renew_certificates,
 )
 from polyfed.deploy.protocol.names import checked_site, checked_sites
-from polyfed.deploy.settings import PORT, ROSTER
-
-SERVER_TOML = """[federation]
-run = "study"             # sites keep the run's state under this name
-sites = {sites}
-host = "{listen}"         # where the server listens
-port = {port}
-deadline = 600.0          # seconds that a round waits for its sites
-minimum = {minimum}               # the fewest uploads that a round needs
-secure = false            # true: masks on the uploads, so that the server learns their sum alone
-
-[problem]
-model = "linear"
-loss = "logistic"
-l2 = 0.01
-
-[algorithm]               # any of `polyfed algorithms`
-name = "scafflix"
-alpha = 0.5               # the weight of the global model; or the name of a column of the sites' configs
-even = true               # with `batch`: batches of nearly equal size, as sites refuse steps on few rows
-
-[run]
-rounds = 10
-seed = 0
-dtype = "float64"
-
-# [privacy]               # needs polyfed[privacy]: uploads are clipped, and their sum gets noise
-# clip = 1.0
-# noise = 1.0             # in multiples of clip
-# delta = 1e-5
-"""
-SITE_TOML = """[site]
-name = "{name}"
-server = "{host}:{port}"
-certificate = "ca.pem"    # proves to this site that the server is the server
-key = "{name}.key"        # proves to the server that this site is '{name}'; keep it secret
-own_certificate = "{name}.pem"  # issued by the server's operator for this key
-
-[data]                    # the rows never leave this machine
-source = "csv"
-path = "data.csv"
-target = "y"
-
-[columns]                 # this site's own values of hyper-parameters, such as alpha = 0.3
-
-[allow]                   # what may leave beside what the algorithm uploads
-smoothness = true         # L and mu of this site's objective, where the theory's stepsize is asked for
-class_rows = true         # its training rows of each class, where class weights are to be balanced
-sums = true               # counts, sums and categories of its columns, where tables are to be prepared
-metrics = false           # how well the models do on this site's rows
-model = false             # this site's personal model
-plain = true              # uploads that the server can read one by one; false: only masked ones (federation.secure)
-
-[policy]                  # terms beyond these limits get no answer
-algorithms = []           # those that may run here; none named: any
-smallest_batch = 8        # the fewest rows in a step, and left out by a round's steps: one row alone is told
-fewest_steps = 1          # the fewest steps in a round
-fewest_sites = {fewest}          # the fewest sites in a sum
-most_rounds = 1000        # the most rounds of a run
-min_count = 5             # the fewest rows that a category must have to be named to others
-noise = 0.0               # the least noise of a private run, in multiples of its clip; above 0: private runs only
-pinned_sites = {pinned}      # masked sums only with sites whose keys are in roster/: compare them with their owners
-changes = "ask"           # terms unlike the first run's wait for `polyfed deploy accept`; "allow": they do not
-"""
-README = """# A federation of {count} sites
-
-`server/` goes to the server's machine, each other folder to its site. `*.key` files are secrets: give each to its
-owner only.
-
-| where | command |
-| --- | --- |
-| on the server | `polyfed deploy server server` |
-| at each site | `polyfed deploy site NAME` |
-| on the server, once | `polyfed deploy run server` |
-| to try all of it on one machine | `polyfed deploy up .` |
-
-Certificates and keys were made by `polyfed deploy init`, for these names of the server: {hosts}. A site that prefers to
-make its own key runs `ssh-keygen -t ecdsa -b 384 -N "" -f NAME.key` and sends `NAME.key.pub` to the server's operator,
-who runs `polyfed deploy admit server NAME NAME.key.pub` and sends the `NAME.pem` that this writes back.
-
-`server/certificates/ca.key` lets whoever has it into the federation. It is needed for `admit` alone: keep it offline.
-"""
+from polyfed.deploy.settings import ROSTER
 
 
 def make_project(folder: Path, sites: Sequence[str], host: str, port: int = PORT, example: bool = False) -> None:
     """Write the project; `example` gives every site some made-up rows."""
-    if folder.exists() and any(folder.iterdir()):
-        raise PolyfedError(f"{folder}: not empty")
+    refuse_filled(folder)
     checked_sites(sites, "sites")
+    as_general_name(host)
+    write_configs(folder, sites)
+    add_keys(folder, host, port)
+    for place, site in enumerate(sites if example else ()):
+        _write_example(folder / site / "data.csv", place)
+
+
+def add_keys(folder: Path, host: str, port: int = PORT) -> None:
+    """Make certificates and keys for a project that has none, and put the server's address into its configs."""
+    as_general_name(host)
     server, hosts = folder / "server", list(dict.fromkeys([host, "localhost", "127.0.0.1"]))
+    path = server / "server.toml"
+    document = _parsed(path)
+    sites = _roster(document, path)
+    checked_sites(sites, f"{path}: federation.sites")
+    configs = {site: _parsed(folder / site / "site.toml") for site in sites}
+    federation: Any = document["federation"]
+    federation["host"] = "127.0.0.1" if host in ("localhost", "127.0.0.1") else "0.0.0.0"
+    federation["port"] = port
     make_certificates(server / "certificates", hosts)
-    names, listen = "[" + ", ".join(f'"{site}"' for site in sites) + "]", "0.0.0.0"
-    if host in ("localhost", "127.0.0.1"):
-        listen = "127.0.0.1"
-    minimum = max(1, len(sites) - 1)
-    (server / "server.toml").write_text(SERVER_TOML.format(sites=names, listen=listen, port=port, minimum=minimum))
-    (server / "keys").mkdir()
-    for place, site in enumerate(sites):
-        _make_site(folder, site, _site_toml(site, host, port, fewest=min(2, minimum), pinned=len(sites) > 1))
-        if example:
-            _write_example(folder / site / "data.csv", place)
+    write_text(path, tomlkit.dumps(document))
+    (server / "keys").mkdir(exist_ok=True)
+    for site, config in configs.items():
+        own: Any = config["site"]
+        own["server"] = f"{host}:{port}"
+        _make_site(folder, site, tomlkit.dumps(config))
     _share_keys(folder, sites)
     server.chmod(0o700)  # states and models come to lie here beside the keys
-    text = README.format(count=len(sites), hosts=", ".join(hosts))
-    (folder / "README.md").write_text(text)
+    readme = folder / "README.md"
+    if readme.is_file():
+        write_text(readme, readme.read_text().replace(NO_KEYS, KEYS.format(hosts=", ".join(hosts))))
+
+
+def _parsed(path: Path) -> tomlkit.TOMLDocument:
+    """A config, to be changed with its comments."""
+    try:
+        return tomlkit.parse(path.read_text())
+    except (OSError, ValueError) as error:
+        raise PolyfedError(f"{path}: cannot be read: {error}") from None
+
+
+def _roster(document: tomlkit.TOMLDocument, path: Path) -> list[str]:
+    federation: Any = document.get("federation")
+    if not isinstance(federation, dict) or not isinstance(federation.get("sites"), list) or not federation["sites"]:
+        raise PolyfedError(f"{path}: federation.sites must be a list of names")
+    return [str(name) for name in federation["sites"]]
 
 
 def add_site(folder: Path, site: str) -> Path:
     """A further site of a project: its folder with key, certificate and config, and its name on the roster."""
     server = folder / "server"
     path = server / "server.toml"
-    try:
-        document = tomlkit.parse(path.read_text())
-    except (OSError, ValueError) as error:
-        raise PolyfedError(f"{path}: cannot be read: {error}") from None
-    federation: Any = document.get("federation")
-    if not isinstance(federation, dict) or not isinstance(federation.get("sites"), list) or not federation["sites"]:
-        raise PolyfedError(f"{path}: federation.sites must be a list of names")
-    roster = [str(name) for name in federation["sites"]]
+    document = _parsed(path)
+    roster = _roster(document, path)
+    federation: Any = document["federation"]
     checked_site(site, "the new site")
     if site.casefold() in map(str.casefold, roster) or (folder / site).exists():
         raise PolyfedError(f"{folder}: cannot add the site {site!r}: it is there already")
@@ -156,13 +101,8 @@ def _like_another(folder: Path, roster: Sequence[str], site: str, port: int) -> 
     for other in roster:
         path = folder / other / "site.toml"
         if path.is_file():
-            host, _, port_text = tomllib.loads(path.read_text())["site"]["server"].rpartition(":")
-            return _site_toml(site, host, int(port_text))
-    return _site_toml(site, "127.0.0.1", port)
-
-
-def _site_toml(site: str, host: str, port: int, fewest: int = 2, pinned: bool = True) -> str:
-    return SITE_TOML.format(name=site, host=host, port=port, fewest=fewest, pinned=str(pinned).lower())
+            return site_toml(site, str(tomllib.loads(path.read_text())["site"]["server"]))
+    return site_toml(site, f"127.0.0.1:{port}")
 
 
 def _share_keys(folder: Path, sites: Sequence[str]) -> None:

@@ -19,6 +19,7 @@ from polyfed.data import Federation, Population
 from polyfed.data.formats.table_rows import TableRows
 from polyfed.data.formats.tables import read_table
 from polyfed.data.tables.cells import spelt
+from polyfed.deploy.configs import PORT, RUN_KEYS
 from polyfed.deploy.protocol.aggregate import check_aggregate
 from polyfed.deploy.protocol.finish import Finish
 from polyfed.deploy.protocol.names import checked_name, checked_site, checked_sites
@@ -39,9 +40,7 @@ from polyfed.studies.run_settings import run_settings
 
 SERVER_SECTIONS = ("federation", "data", "problem", "algorithm", "run", "deploy", "privacy", "aggregate")
 SITE_SECTIONS = ("site", "data", "columns", "allow", "policy")
-RUN_KEYS = ("rounds", "participation", "seed", "init", "dtype", "compute")
 TABLE_KEYS = ("validation", "test", "features", "seed", "classes", "separator", "encoding", "decimal")
-PORT = 8443
 ROSTER = "roster"
 """The folder beside site.toml with the other sites' public keys, NAME.pub."""
 CLIENT_COLUMN = "(site)"

@@ -85,6 +85,8 @@ class Loop:
     checkpoint_every: int | None
     progress: SweepProgress | None
     keep_finished: bool
+    measures: bool = True
+    """without evaluations there is no history"""
 
     def drive(self, runs: list[RunUnderWay], interrupted: Callable[[], bool]) -> None:
         """Run these to their end, as one program where they are several."""
@@ -96,8 +98,9 @@ class Loop:
         one_by_one = any(run.callbacks.every_round for run in runs)
         if not runs[0].rows:
             runs[0].simulation.prepare() if together is None else together.prepare()
-            self._evaluate(runs, together, runs)
-            self._tell(runs, evaluated=True)
+            if self.measures:
+                self._evaluate(runs, together, runs)
+            self._tell(runs, evaluated=self.measures)
         elif together is not None and runs[0].simulation.round == self.rounds:
             self._measure(runs, together, runs)  # measured apart, ended runs would have other last bits
         going = [run for run in runs if run.simulation.round < self.rounds]
@@ -113,7 +116,7 @@ class Loop:
             else:
                 together.advance(stretch, {runs.index(run) for run in going})
             now = simulation.round
-            evaluates = now == self.rounds or now % self.eval_every == 0
+            evaluates = self.measures and (now == self.rounds or now % self.eval_every == 0)
             keeps = bool(self.checkpoint_every) and now % (self.checkpoint_every or 1) == 0 and now < self.rounds
             if evaluates or keeps:
                 self._evaluate(runs, together, going, measure=evaluates)

@@ -169,10 +169,11 @@ def _outputs(
 
 def _row_bytes(programs: Programs) -> int:
     """What the outputs of two models for a row take."""
-    problem = programs.problem
-    params = jax.eval_shape(problem.init)
-    shape = jax.eval_shape(problem.model.apply, params, problem.example()).shape
-    return 2 * prod(shape[1:]) * jnp.result_type(float).itemsize
+    problem, key = programs.problem, "shape of an example's outputs"
+    if key not in problem.traced:  # finding it takes longer than a small block
+        params = jax.eval_shape(problem.init)
+        problem.traced[key] = jax.eval_shape(problem.model.apply, params, problem.example()).shape
+    return 2 * prod(problem.traced[key][1:]) * jnp.result_type(float).itemsize
 
 
 def _scored(simulation: Simulation, clients: np.ndarray, scored: Outputs, constant: bool) -> ScoredClients:

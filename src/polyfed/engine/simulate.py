@@ -163,6 +163,7 @@ def simulate_all(
     finished: Callable[[int, Result], None] | None = None,
     keep_finished: bool = True,
     keep_states: bool = True,
+    measure: bool = True,
 ) -> list[Result]:
     """What `simulate` gives for each of these runs, to the same numbers but for rounding.
 
@@ -172,6 +173,8 @@ def simulate_all(
     `finished` is called with the place and the result of every run that came to its end, as soon as it did.
     `keep_finished`: write the last checkpoint of such a run, too, and not only of one that is interrupted.
     `keep_states`: without it, the states of such a run are dropped after the call, and its result is its history.
+    `measure`: without it, nothing is evaluated and histories are empty: for callers that score the models themselves.
+    A run then counts as diverged only where no client's update was finite.
     """
     for name, value in (("rounds", rounds), ("eval_every", eval_every), ("checkpoint_every", checkpoint_every)):
         low = 0 if name == "rounds" else 1
@@ -227,7 +230,7 @@ def simulate_all(
                 same = plan.resume is not None and plan.checkpoint in (plan.resume, plan.resume.parent)
                 checkpoints.clear(plan.checkpoint, after=checkpoints.name_of(simulation.round) if same else "")
             runs.append(run)
-        loop = Loop(rounds, eval_every, checkpoint_every, progress, keep_finished)
+        loop = Loop(rounds, eval_every, checkpoint_every, progress, keep_finished, measure)
         results: dict[int, Result] = {}
         with interruptible() as interrupted:
             for places in batches([run.simulation for run in runs], [plan.finetune for plan in planned]):
@@ -241,7 +244,7 @@ def simulate_all(
                     run.callbacks.end(results[run.place])
                     if finished is not None and not stopped:
                         finished(run.place, results[run.place])
-                    if keep_states and run.rows:
+                    if keep_states and (run.rows or run.simulation.round):
                         run.simulation.fetch()
                     elif not (keep_states or stopped):
                         run.simulation.drop()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -13,12 +15,15 @@ import pytest
 import tomlkit
 
 import polyfed as pf
+from polyfed.cli.advise import leave_project
 from polyfed.deploy.from_advice import project_from_advice
 from polyfed.deploy.network.processes import environment, free_port
 from polyfed.deploy.project import add_site
 from polyfed.deploy.settings import read_toml, server_settings, site_settings
+from polyfed.studies.advice.kept_parts import KeptParts
 from polyfed.studies.config import read_config
 from polyfed.studies.experiment import Options, compare
+from tests.cli.command import polyfed
 from tests.compilation import QUICK
 from tests.deploy.hospitals import SITES, hospitals
 
@@ -69,10 +74,54 @@ def test_a_project_follows_from_an_advice_and_takes_further_sites(advice, tmp_pa
         add_site(project, "east")
     told = json.loads((advice / "advice.json").read_text())
     (advice / "advice.json").write_text(json.dumps(told | {"method": "alone"}))
-    with pytest.raises(pf.PolyfedError, match=r"advises every site to stay alone"):
+    with pytest.raises(pf.PolyfedError, match=r"every site is to use its own model.*: stay alone$"):
         project_from_advice(advice, tmp_path / "other", "127.0.0.1", 8443)
     with pytest.raises(pf.PolyfedError, match=r"no advice.json here"):
         project_from_advice(tmp_path, tmp_path / "other", "127.0.0.1", 8443)
+
+
+def test_an_advice_leaves_the_project_without_keys_and_the_next_command_makes_them(advice, tmp_path) -> None:
+    federation = read_config(advice / "config.toml").federation
+    assert isinstance(federation, pf.Federation)
+    assert leave_project("fine-tuned", federation, advice, "csv") is None
+    assert leave_project("fine-tuned", federation, advice, "csv") is None  # an advice that is resumed writes it anew
+    project = advice / "deploy"
+    written = {path.relative_to(project) for path in project.rglob("*") if path.is_file()}
+    assert written == {Path("README.md"), Path("server/server.toml"), *(Path(site, "site.toml") for site in SITES)}
+    project_from_advice(advice, tmp_path / "other", "127.0.0.1", 8443)
+    for path in written - {Path("README.md")}:
+        assert tomllib.loads((project / path).read_text()) == tomllib.loads((tmp_path / "other" / path).read_text())
+    done = polyfed("deploy", "init", str(project), "--host", "fed.example.org", cwd=tmp_path, check=None)
+    assert done.returncode == 0, done.stderr
+    for site in SITES:
+        assert site_settings(project / site).server == "fed.example.org:8443"
+        assert (project / site / f"{site}.pem").is_file()
+    assert leave_project("fine-tuned", federation, advice, "csv") is None  # one that has keys stays as it is
+    assert site_settings(project / "west").server == "fed.example.org:8443"
+    with pytest.raises(pf.PolyfedError, match="deploy: has keys, so it may be in use"):
+        KeptParts.begin(advice, "other rows", resume=False)
+    assert (advice / "advice.json").exists()
+    names = pf.Federation.from_arrays({name: (np.zeros((4, 1)), [0, 1, 0, 1]) for name in ("a/b", "c")})
+    shutil.rmtree(project)
+    for method, source in (("alone", "csv"), ("global", "digits")):
+        assert leave_project(method, names, advice, source) is None
+    assert not project.exists()
+
+
+def test_sites_whose_names_no_folder_can_have_are_deployed_under_like_ones(advice, tmp_path) -> None:
+    """Their rows are theirs all the same, and so is what they are told to deploy."""
+    table = hospitals().replace({"hospital": {"west": "St. Mary's / west"}})
+    table.to_csv(tmp_path / "visits.csv", index=False)
+    told = json.loads((advice / "advice.json").read_text())
+    told["sites"] = [site | {"client": site["client"].replace("west", "St. Mary's / west")} for site in told["sites"]]
+    (advice / "advice.json").write_text(json.dumps(told))
+    project_from_advice(advice, tmp_path / "project", "127.0.0.1", 8443, with_rows=True)
+    _, run, _ = server_settings(read_toml(tmp_path / "project" / "server" / "server.toml"), "server.toml")
+    assert set(run.sites) == {"north", "south", "St. Mary-s - west"}
+    assert run.finish.of("St. Mary-s - west") == "alone"
+    rows = pd.read_csv(tmp_path / "project" / "St. Mary-s - west" / "data.csv")
+    assert len(rows) == (table.hospital == "St. Mary's / west").sum()
+    assert "| St. Mary's / west | `St. Mary-s - west/` |" in (tmp_path / "project" / "README.md").read_text()
 
 
 def test_a_folder_with_a_file_per_site_becomes_a_project_too(advice, tmp_path) -> None:

@@ -134,7 +134,8 @@ def test_no_site_is_refused_for_its_number_of_rows(tmp_path) -> None:
     template = read_toml(tmp_path / "project" / "server" / "server.toml")["algorithm"]
     tried = [way.candidates[0].algorithm for way in contenders() if way.name != ALONE]
     federation, allowed, policy = site(8), [], site_settings(tmp_path / "project" / "a").policy
-    for method in (algorithm_from(template), algorithm_from({**template, "batch": 20}), *tried):
+    methods: list[Any] = [algorithm_from(template), algorithm_from({**template, "batch": 20}), *tried]
+    for method in methods:
         given = dataclasses.replace(terms(federation, {"name": "fedavg"}), method=method)
         usual = dataclasses.replace(given, method=dataclasses.replace(method, even=False))
         allowed.append([_allows(policy, made, rows) for made in (given, usual) for rows in range(8, 401)])

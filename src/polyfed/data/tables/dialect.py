@@ -9,9 +9,10 @@ import io
 import itertools
 import lzma
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -127,21 +128,36 @@ def _separator(rows: Mapping[str, list[list[str]]]) -> str:
 def _decimal(rows: list[list[str]], separator: str) -> str:
     """The comma where cells like 1,5 or 1.234,5 are more than cells like 1.5 or 1,234.5.
 
-    1,500 may be fifteen hundred. It counts where nothing else tells, and where the comma separates no cells.
+    1,234,567 has no decimals, and 1,500 none in a column whose other numbers are like 20 or 999. Elsewhere 1,500 may be
+    fifteen hundred: it counts where nothing else tells, and where the comma separates no cells.
     """
-    cells = [cell.strip() for row in rows[1:] for cell in row]
+    columns = [[cell.strip() for cell in column] for column in itertools.zip_longest(*rows[1:], fillvalue="")]
+
+    def count(pattern: str, cells: Sequence[str]) -> int:
+        return sum(bool(re.fullmatch(pattern, cell)) for cell in cells)
 
     def sure(decimal: str, group: str) -> int:
         number = rf"[-+]?(\d+|\d{{1,3}}({group}\d{{3}})+){decimal}\d+"
-        return sum(bool(re.fullmatch(number, cell)) for cell in cells) - open_(decimal)
+        decimals = sum(count(number, cells) for cells in columns)
+        return decimals - open_(decimal) + sum(_sure_groups(partial(count, cells=cells), group) for cells in columns)
 
     def open_(sign: str) -> int:
-        return sum(bool(re.fullmatch(rf"[-+]?[1-9]\d{{0,2}}{sign}\d{{3}}", cell)) for cell in cells)
+        return sum(count(_ONE_GROUP.format(sign), cells) for cells in columns)
 
     commas, points = sure(",", r"\."), sure(r"\.", ",")
     if commas == points and separator != ",":
         commas, points = open_(","), open_(r"\.")
     return "," if commas > points else "."
+
+
+_ONE_GROUP = r"[-+]?[1-9]\d{{0,2}}{}\d{{3}}"
+
+
+def _sure_groups(count: Callable[[str], int], sign: str) -> int:
+    """The cells of a column in which this sign must set thousands apart."""
+    open_, small, numbers = count(_ONE_GROUP.format(sign)), count(r"[-+]?\d{1,3}"), count(r"[-+]?\d[\d.,]*")
+    many = count(rf"[-+]?[1-9]\d{{0,2}}({sign}\d{{3}}){{2,}}")
+    return many + (open_ if (small or many) and open_ + small + many == numbers else 0)
 
 
 def _codes(rows: list[list[str]]) -> tuple[str, ...]:

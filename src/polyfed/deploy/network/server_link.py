@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
+import shlex
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -34,7 +35,8 @@ class ServerLink:
         for name in ("ca.pem", "server.pem", "server.key"):
             if not (self.folder / "certificates" / name).is_file():
                 raise PolyfedError(
-                    f"{self.folder / 'certificates' / name} does not exist; `polyfed deploy init` makes it"
+                    f"{self.folder / 'certificates' / name} does not exist; `polyfed deploy init "
+                    f"{shlex.quote(str(self.folder.parent))}` makes it"
                 )
         for name in ("server.key", "ca.key"):
             refuse_open(self.folder / "certificates" / name)

@@ -29,6 +29,11 @@ RESERVED = frozenset(("server", "ca", "readme.md"))
 """Not for sites: NAME.pem, NAME.pub and a folder NAME would be the server's, the authority's, or a project's README."""
 
 
+def is_site(value: object) -> bool:
+    """Whether a site can be called so."""
+    return isinstance(value, str) and is_name(value) and value.casefold() not in RESERVED
+
+
 def checked_site(value: object, what: str) -> str:
     """The name of a site: beside certificates and folders of sites stand the server's own."""
     name = checked_name(value, what)

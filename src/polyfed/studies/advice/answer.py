@@ -13,6 +13,7 @@ from polyfed.problem.metrics import Metric
 from polyfed.studies.advice.choices import Deployed
 from polyfed.studies.advice.contenders import ALONE, Candidate
 from polyfed.studies.advice.influence import Influence
+from polyfed.studies.advice.kept_parts import PROJECT
 from polyfed.studies.advice.private import PrivacyCost
 from polyfed.studies.advice.settings import AdviceSettings
 from polyfed.studies.verdicts import Interval, Verdict
@@ -112,10 +113,10 @@ class Advice:
             )
         if self.apart:
             names = ", ".join(self.apart)
-            said.append(
-                f"At {names} the common model is worse than a constant prediction: the others train without, and "
-                f"{'it deploys its own model' if len(self.apart) == 1 else 'they deploy their own models'}"
-            )
+            rest = "without it, and it deploys its own model"
+            if len(self.apart) > 1:
+                rest = "without them, and they deploy their own models"
+            said.append(f"At {names} the common model is worse than a constant prediction: the others train {rest}")
         return said
 
     @property
@@ -141,11 +142,9 @@ class Advice:
     def next_commands(self, folder: Path) -> list[str]:
         """What to do next: repeat it, and where training together is advised, deploy it."""
         again = f"polyfed compare {shlex.quote(str(folder / 'config.toml'))}"
-        if self.method == ALONE:
-            return [again]
-        own = folder / "alone.toml"
+        own, project = folder / "alone.toml", folder / PROJECT
         apart = [f"polyfed compare {shlex.quote(str(own))}"] if own.exists() else []
-        return [again, *apart, f"polyfed deploy init federation --from {shlex.quote(str(folder))}"]
+        return [again, *apart, *([f"polyfed deploy init {shlex.quote(str(project))}"] if project.exists() else [])]
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""

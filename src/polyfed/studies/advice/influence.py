@@ -85,7 +85,7 @@ def _effect(
         planned.append(PlannedRun(without(problem, [out]), candidate.algorithm, seed=split))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        results = simulate_all(planned, rounds=rounds, eval_every=rounds, progress=lambda *_: look())
+        results = simulate_all(planned, rounds=rounds, eval_every=rounds, progress=lambda *_: look(), measure=False)
     if any(result.interrupted for result in results):
         return None
     full = _losses(results[0].simulation, candidate, proper)

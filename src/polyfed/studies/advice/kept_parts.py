@@ -14,6 +14,8 @@ from polyfed.studies.advice.trials import Trial, read_trial
 
 WRITTEN = ("advice.json", "sites.csv", "methods.csv", "config.toml", "alone.toml", "report.html")
 """What an advice leaves beside its parts."""
+PROJECT = "deploy"
+"""Where it leaves a project that trains across sites what is advised; without keys."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,11 @@ class KeptParts:
         """Remove what an earlier call has left; or go on with it, if it was of the same rows and settings."""
         note = folder / "trials" / "begun.json"
         if not resume:
-            for name in ("trials", "models"):
+            if (folder / PROJECT / "server" / "certificates").exists():
+                raise PolyfedError(
+                    f"{folder / PROJECT}: has keys, so it may be in use; move it away, or use another --out"
+                )
+            for name in ("trials", "models", PROJECT):
                 shutil.rmtree(folder / name, ignore_errors=True)
             for name in WRITTEN:
                 (folder / name).unlink(missing_ok=True)

@@ -16,6 +16,7 @@ from safetensors.numpy import load_file, save_file
 from polyfed.core.errors import PolyfedError
 from polyfed.core.files import write_text
 from polyfed.engine.loop import PlannedRun
+from polyfed.engine.measure import FineTune
 from polyfed.engine.privacy.mechanism import Privacy
 from polyfed.engine.simulate import simulate_all
 from polyfed.engine.simulation import Simulation
@@ -99,11 +100,13 @@ def run_trial(
 ) -> Trial | None:
     """All candidates on all splits as one sweep, where their shapes allow; None if Ctrl-C ended it.
 
+    Nothing is measured but the scores that are kept.
+
     `proper`: the loss of a row that chooses. `look`: the clock's, which may end it.
     """
-    places = [(split, number) for split in range(len(problems)) for number in range(len(contender.candidates))]
+    places = [(split, numbers) for split in range(len(problems)) for numbers in _same_training(contender.candidates)]
     planned = [
-        PlannedRun(problems[split], contender.candidates[number].algorithm, seed=split) for split, number in places
+        PlannedRun(problems[split], contender.candidates[numbers[0]].algorithm, seed=split) for split, numbers in places
     ]
     losses = np.full((len(problems), len(contender.candidates)), np.inf)
     kept: dict[int, dict[str, np.ndarray]] = {}
@@ -111,21 +114,25 @@ def run_trial(
 
     def finished(place: int, result: Any) -> None:
         nonlocal spent, up, down, done
-        split, number = places[place]
+        split, numbers = places[place]
         simulation: Simulation = result.simulation
         done, spent = done + 1, spent + simulation.seconds
         up, down = simulation.bits_up, simulation.bits_down
         progress(done / len(places))
         if result.diverged:
             return
-        candidate = contender.candidates[number]
-        scores = _scores(simulation, "validation", candidate, look)
-        loss = _mean_loss(proper, scores["personal"], problems[split].federation.validation.y)
-        losses[split, number] = loss if np.isfinite(loss) else np.inf
-        if loss <= np.min(losses[split]):
-            tested = _scores(simulation, "test", candidate, look)
-            kept[split] = {f"{name} validation": values for name, values in scores.items()}
-            kept[split] |= {f"{name} test": values for name, values in tested.items()}
+        plain = _scores(simulation, "validation", look)
+        for number in numbers:
+            tune = contender.candidates[number].finetune
+            scores = plain | _finetuned(simulation, "validation", tune, look)
+            loss = _mean_loss(proper, scores["personal"], problems[split].federation.validation.y)
+            if not np.isfinite(loss):
+                continue
+            losses[split, number] = loss
+            if loss <= np.min(losses[split]):
+                tested = _scores(simulation, "test", look) | _finetuned(simulation, "test", tune, look)
+                kept[split] = {f"{name} validation": values for name, values in scores.items()}
+                kept[split] |= {f"{name} test": values for name, values in tested.items()}
 
     with warnings.catch_warnings():  # candidates are tried: some are too large for a theorem, and some diverge
         warnings.simplefilter("ignore")
@@ -136,6 +143,7 @@ def run_trial(
             privacy=privacy,
             finished=finished,
             progress=lambda *_: look(),
+            measure=False,
         )
     if any(result.interrupted for result in results):
         return None
@@ -157,21 +165,39 @@ def run_trial(
     )
 
 
-def _scores(simulation: Simulation, part: str, candidate: Candidate, look: Callable[[], None]) -> dict[str, np.ndarray]:
-    """What the deployed and the global model say of all clients' rows, one client after another.
+def _same_training(candidates: Sequence[Candidate]) -> list[list[int]]:
+    """Candidates by how they train: those that only differ in the fine-tuning after it are trained once."""
+    found: list[list[int]] = []
+    for number, candidate in enumerate(candidates):
+        for numbers in found:
+            if candidates[numbers[0]].algorithm == candidate.algorithm:
+                numbers.append(number)
+                break
+        else:
+            found.append([number])
+    return found
+
+
+def _scores(
+    simulation: Simulation, part: str, look: Callable[[], None], tune: FineTune | None = None
+) -> dict[str, np.ndarray]:
+    """What the deployed and the global model, or the fine-tuned one, say of all clients' rows, one after another.
 
     Each kind of model may be a program to compile, so the clock is asked before.
     """
     look()
     found: dict[str, dict[int, np.ndarray]] = {}
-    for place, client in client_scores(simulation, part):
+    for place, client in client_scores(simulation, part, tune):
         for name, values in client.scores.items():
             found.setdefault(name, {})[place] = values
-    if candidate.finetune is not None:
-        look()
-        for place, client in client_scores(simulation, part, candidate.finetune):
-            found["personal"][place] = client.scores["finetuned"]
     return {name: np.concatenate([rows[place] for place in sorted(rows)]) for name, rows in found.items()}
+
+
+def _finetuned(
+    simulation: Simulation, part: str, tune: FineTune | None, look: Callable[[], None]
+) -> dict[str, np.ndarray]:
+    """The fine-tuned model's scores as those of the personal one; nothing for a candidate that is not fine-tuned."""
+    return {} if tune is None else {"personal": _scores(simulation, part, look, tune)["finetuned"]}
 
 
 def _mean_loss(proper: Metric, scores: np.ndarray, labels: np.ndarray) -> float:
