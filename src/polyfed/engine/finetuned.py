@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +14,7 @@ from polyfed.core.errors import PolyfedError
 from polyfed.core.trees import Tree
 from polyfed.engine.measure import FineTune, tuned
 from polyfed.engine.round.records import Data
+from polyfed.engine.round.round import Round
 from polyfed.engine.simulation import Simulation
 from polyfed.engine.states.feed import single_client
 from polyfed.problem.problem import precision
@@ -35,15 +37,15 @@ def finetuned_blocks(
     if shared is None or simulation.layout.hosts > 1:
         raise PolyfedError(f"{simulation.method.name}: fine-tuned models need a global model and a single process")
     with precision(simulation.dtype):
-        rate, steps = np.asarray(finetune.lr, jnp.result_type(float)), replace(finetune, lr=0.0)
-
-        @jax.jit
-        def of(params: Tree, client: jax.Array, data: Data, rate: jax.Array) -> Tree:
-            return tuned(programs.round, steps, params, client, data, rate)
-
+        rate, steps = jnp.asarray(finetune.lr, float), replace(finetune, lr=0.0)
         for client in simulation.evaluated.tolist() if clients is None else clients:
             place, data = client, programs.data
             if simulation.on_demand:
                 place, data = 0, single_client(simulation.problem, client, simulation.seed)[0]
-            model = of(shared, jnp.int32(place), data, rate)
+            model = _tuned(programs.round, steps, shared, jnp.int32(place), data, rate)
             yield jax.tree.map(lambda leaf: np.asarray(leaf)[None], model)
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _tuned(round: Round, rule: FineTune, shared: Tree, client: jax.Array, data: Data, rate: jax.Array) -> Tree:
+    return tuned(round, rule, shared, client, data, rate)

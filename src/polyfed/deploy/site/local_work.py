@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from math import prod
 from typing import NamedTuple
 
@@ -26,6 +27,7 @@ from polyfed.engine.placement import resident
 from polyfed.engine.privacy.mechanism import Privacy
 from polyfed.engine.programs import Programs
 from polyfed.engine.round.records import Contribution, Data, contribution
+from polyfed.engine.round.round import Round
 from polyfed.engine.simulation import as_traced
 from polyfed.problem.problem import Problem, precision
 from polyfed.studies.newcomers.fitting import fitted
@@ -78,21 +80,21 @@ class LocalWork:
             self.broadcast = _zeros(jax.eval_shape(self.method.broadcast, server))
             """like what a server sends, in shape and type"""
             inputs = (self.method, self.programs.data, self.broadcast, self.start, jnp.int32(0))
-            self.pending = _zeros(jax.eval_shape(self._local_round, *inputs)[3])
+            self.pending = _zeros(jax.eval_shape(partial(_local_round, self.programs.round), *inputs)[3])
             """like the state after local work, in shape and type"""
-        self._local, self._absorbed, self._personal = map(jax.jit, (self._local_round, self._absorb, self._deploy))
 
     def prepared(self) -> State:
         """The state before round 1: what the site does alone."""
         if self.method.prepare is None:
             return self.start
         with precision(self.terms.dtype):
-            return _numpy(jax.jit(self._prepare)(self.method, self.programs.data, self.start))
+            return _numpy(_prepared(self.programs.round, self.method, self.programs.data, self.start))
 
     def local(self, broadcast: Tree, state: State, number: int) -> LocalResult:
         """The local work of a round; `state` stays as it is until the server counts the upload."""
         with precision(self.terms.dtype):
-            sent, sealed, good, new = self._local(self.method, self.programs.data, broadcast, state, jnp.int32(number))
+            given = (self.method, self.programs.data, broadcast, state, jnp.int32(number))
+            sent, sealed, good, new = _local_round(self.programs.round, *given)
             return LocalResult(jax.device_get(sent), sealed, bool(good), _numpy(new))
 
     def absorbed(self, broadcast: Tree, state: State, number: int) -> State:
@@ -100,20 +102,19 @@ class LocalWork:
         if self.method.absorb is None:
             return state
         with precision(self.terms.dtype):
-            return _numpy(self._absorbed(self.method, self.programs.data, broadcast, state, jnp.int32(number)))
+            given = (self.method, self.programs.data, broadcast, state, jnp.int32(number))
+            return _numpy(_absorbed(self.programs.round, *given))
 
     def personal(self, server: Server, state: State) -> Tree:
         """The model that this site deploys."""
         with precision(self.terms.dtype):
-            return _numpy(self._personal(self.method, self.programs.data, server, state))
+            return _numpy(_personal(self.programs.round, self.method, self.programs.data, server, state))
 
     def finetuned(self, shared: Tree, rule: FineTune) -> Tree:
         """The global model after this site's steps on its training rows."""
         with precision(self.terms.dtype):
-            rate = np.asarray(rule.lr, jnp.result_type(float))
-            steps = replace(rule, lr=0.0)
-            run = jax.jit(lambda x, data, rate: tuned(self.programs.round, steps, x, jnp.int32(ONLY), data, rate))
-            return _numpy(run(shared, self.programs.data, rate))
+            rate = jnp.asarray(rule.lr, float)
+            return _numpy(_tuned(self.programs.round, replace(rule, lr=0.0), shared, self.programs.data, rate))
 
     def metrics(self, server: Server, state: State) -> dict[str, dict[str, dict[str, float]]]:
         """{model: {split: {metric: value}}} of this site."""
@@ -125,29 +126,46 @@ class LocalWork:
             for model, splits in metrics.items()
         }
 
-    def _local_round(
-        self, method: Algorithm, data: Data, broadcast: Tree, state: State, number: jax.Array
-    ) -> tuple[Contribution, Tree, jax.Array, State]:
-        upload, new = self.programs.round.one_client(method, broadcast, data, number, jnp.int32(ONLY), state)
-        sent = contribution(upload)
-        return sent, upload.sealed, trees.finite((sent.values, sent.weight, new)), new
-
-    def _prepare(self, method: Algorithm, data: Data, state: State) -> State:
-        return self.programs.round.prepared(method, data, jnp.int32(ONLY), state)
-
-    def _absorb(self, method: Algorithm, data: Data, broadcast: Tree, state: State, number: jax.Array) -> State:
-        new = self.programs.round.absorbed(method, broadcast, data, number, jnp.int32(ONLY), state)
-        return trees.where(trees.finite(new), new, state.state if isinstance(state, Pending) else state)
-
-    def _deploy(self, method: Algorithm, data: Data, server: Server, state: State) -> Tree:
-        return deployed(self.programs.round, method, server, state, jnp.int32(ONLY), data)
-
     @property
     def _clients(self) -> jax.Array:
         return self.programs.placed(np.zeros(1, np.int32))
 
     def _stacked(self, state: State) -> State:
         return jax.tree.map(lambda leaf: self.programs.placed(np.asarray(leaf)[None]), state)
+
+
+_once = partial(jax.jit, static_argnums=0)
+"""Compiled once for a round and shapes: a site's runs of the same terms share what was compiled."""
+
+
+@_once
+def _local_round(
+    round: Round, method: Algorithm, data: Data, broadcast: Tree, state: State, number: jax.Array
+) -> tuple[Contribution, Tree, jax.Array, State]:
+    upload, new = round.one_client(method, broadcast, data, number, jnp.int32(ONLY), state)
+    sent = contribution(upload)
+    return sent, upload.sealed, trees.finite((sent.values, sent.weight, new)), new
+
+
+@_once
+def _prepared(round: Round, method: Algorithm, data: Data, state: State) -> State:
+    return round.prepared(method, data, jnp.int32(ONLY), state)
+
+
+@_once
+def _absorbed(round: Round, method: Algorithm, data: Data, broadcast: Tree, state: State, number: jax.Array) -> State:
+    new = round.absorbed(method, broadcast, data, number, jnp.int32(ONLY), state)
+    return trees.where(trees.finite(new), new, state.state if isinstance(state, Pending) else state)
+
+
+@_once
+def _personal(round: Round, method: Algorithm, data: Data, server: Server, state: State) -> Tree:
+    return deployed(round, method, server, state, jnp.int32(ONLY), data)
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _tuned(round: Round, rule: FineTune, shared: Tree, data: Data, rate: jax.Array) -> Tree:
+    return tuned(round, rule, shared, jnp.int32(ONLY), data, rate)
 
 
 def _refuse_huge(problem: Problem, method: Algorithm) -> None:
