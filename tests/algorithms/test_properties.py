@@ -37,6 +37,10 @@ OPTIONS: dict[str, dict[str, Any]] = {
 """Options that lead through other lines of a method."""
 
 
+THREE = ("apfl", "diana", "scafflix")
+"""Methods with a state of their own share, compressed, and absorbing: for properties that take long to compile."""
+
+
 @pytest.fixture(params=each_method([*sorted(REGISTRY), "flix, one gradient"]))
 def method(request):
     """Each registered algorithm, with little local work."""
@@ -83,6 +87,7 @@ def assert_same(one, other, tolerance: float) -> None:
             np.testing.assert_allclose(left, right, rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.parametrize("method", each_method([*sorted(REGISTRY), "flix, one gradient"], THREE), indirect=True)
 def test_stays_finite_and_lowers_the_objective(problem, method) -> None:
     result = run(problem, method, rounds=20, participation=3)
     assert all(np.isfinite(leaf).all() for leaf in outcome(result))
@@ -121,6 +126,7 @@ def test_another_seed_gives_another_run(problem, method) -> None:
     assert not np.array_equal(outcome(first)[-1], outcome(second)[-1])
 
 
+@pytest.mark.parametrize("method", each_method([*sorted(REGISTRY), "flix, one gradient"], THREE), indirect=True)
 def test_chunks_and_devices_change_nothing_beyond_rounding(problem, method) -> None:
     """One device, with a last chunk to fit in, against two, each with all its clients side by side."""
     expected = states(problem, method, participation=3)
@@ -129,6 +135,7 @@ def test_chunks_and_devices_change_nothing_beyond_rounding(problem, method) -> N
         np.testing.assert_allclose(left, right, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("method", each_method([*sorted(REGISTRY), "flix, one gradient"], THREE), indirect=True)
 def test_float32_agrees_with_float64_to_its_precision(problem, method) -> None:
     single = states(problem, method, participation=3, dtype="float32")
     double = states(problem, method, participation=3)
@@ -166,6 +173,7 @@ def test_a_checkpoint_can_be_resumed_on_other_devices_and_from_another_store(pro
     assert_same(run(problem, method, participation=3, resume=tmp_path, store="host"), expected, 1e-12)
 
 
+@pytest.mark.parametrize("method", each_method([*sorted(REGISTRY), "flix, one gradient"], THREE), indirect=True)
 def test_permuting_the_clients_permutes_the_result(problem, method) -> None:
     clients = unequal_clients()
     order = [3, 0, 5, 1, 4, 2]
@@ -178,6 +186,7 @@ def test_permuting_the_clients_permutes_the_result(problem, method) -> None:
             np.testing.assert_allclose(a, b, atol=1e-12)
 
 
+@pytest.mark.parametrize("method", each_method([*sorted(REGISTRY), "flix, one gradient"], THREE), indirect=True)
 def test_runs_with_a_single_client(method) -> None:
     clients = unequal_clients()
     alone = pf.Problem(pf.Federation.from_arrays({"only": clients["site-1"]}, classes=3), pf.models.linear(), "softmax")
@@ -216,7 +225,7 @@ def test_absent_clients_are_unchanged(problem, method) -> None:
 
 @pytest.mark.parametrize(
     "method",
-    each_method([*sorted(REGISTRY), "flix, average", "diana, gradient", "scafflix, gradient"]),
+    each_method([*sorted(REGISTRY), "flix, average", "diana, gradient", "scafflix, gradient"], THREE),
     indirect=True,
 )
 def test_an_empty_first_round_changes_nothing_and_what_begins_then_begins_later(problem, method) -> None:
@@ -237,7 +246,9 @@ def test_an_empty_first_round_changes_nothing_and_what_begins_then_begins_later(
 
 
 @pytest.mark.parametrize(
-    "method", each_method(sorted({*REGISTRY, *OPTIONS} - {"local"}), (*KINDS, "ditto", "pfedme", "l2gd")), indirect=True
+    "method",
+    each_method(sorted({*REGISTRY, *OPTIONS} - {"local"}), (*THREE, "fedbc", "ditto", "pfedme")),
+    indirect=True,
 )
 def test_clients_that_never_came_deploy_the_global_model(problem, method) -> None:
     """Before they adapt it; with mixtures, beside the local models that they made before round 1."""

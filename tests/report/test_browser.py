@@ -77,7 +77,7 @@ CASES: dict[str, Callable[[], list[RunRecord]]] = {
 }
 
 
-QUICK = ("several", "evil-names", "broken")
+QUICK = ("several", "evil-names")
 
 
 @pytest.fixture(params=[pytest.param(name, marks=[] if name in QUICK else pytest.mark.full) for name in CASES])
@@ -109,6 +109,7 @@ def test_it_opens_without_an_error_or_a_request_and_everything_fits(browser: Bro
     assert browser.run(CLIPPED) == []
 
 
+@pytest.mark.full
 def test_every_chart_is_drawn(browser: Browser, several: Path) -> None:
     browser.open(several)
     charts = {chart["id"]: chart for chart in browser.run(DRAWN)}
@@ -190,6 +191,7 @@ def test_without_scripts_the_clients_are_a_plain_table(several: Path) -> None:
         assert f"<td>{row['verdict']}</td>" in inside[1]
 
 
+@pytest.mark.full
 def test_hiding_a_method_hides_it_everywhere_and_showing_brings_it_back(browser: Browser, several: Path) -> None:
     browser.open(several)
     before = browser.run(f"{SEEN}(2)")
@@ -257,6 +259,7 @@ def test_all_methods_can_be_hidden(browser: Browser, several: Path) -> None:
     assert browser.errors == []
 
 
+@pytest.mark.full
 def test_a_click_on_the_legend_does_the_same_as_the_button(browser: Browser, several: Path) -> None:
     browser.open(several)
     browser.run("document.querySelectorAll('#curve-legend button')[1].click()")
@@ -275,6 +278,7 @@ def test_dots_of_methods_that_weigh_alike_are_one_entry_of_the_legend(browser: B
     assert browser.run(names) == ["A; B", "C", "as its data"]
 
 
+@pytest.mark.full
 def test_it_follows_the_system_theme_and_the_button_turns_it(browser: Browser, several: Path) -> None:
     look = (
         "[getComputedStyle(document.body).backgroundColor, document.documentElement.dataset.theme,"
@@ -323,6 +327,7 @@ def test_the_clients_table_sorts_searches_and_grows(browser: Browser, tmp_path: 
     assert browser.run(rows) == 11  # 44 and 440 to 449
 
 
+@pytest.mark.full
 def test_it_prints(browser: Browser, several: Path) -> None:
     browser.open(several, dark=True)
     assert browser.pdf().startswith(b"%PDF")
