@@ -9,6 +9,7 @@ import pytest
 import polyfed as pf
 from polyfed.deploy.flower.server_link import SuperLinkServer
 from polyfed.deploy.project import add_site, admit, make_project
+from polyfed.deploy.settings import read_toml, server_settings, site_settings
 
 
 def test_a_site_that_is_added_knows_the_others_keys_and_those_that_are_here_know_its_key(tmp_path) -> None:
@@ -47,6 +48,26 @@ def test_a_host_that_is_no_address_is_refused_before_anything_is_written(tmp_pat
     with pytest.raises(pf.PolyfedError, match="the server's host must be a name as in an address"):
         make_project(tmp_path / "project", ["north", "south"], host)
     assert not (tmp_path / "project").exists()
+
+
+@pytest.mark.parametrize(
+    ("host", "address", "listen"),
+    [
+        ("::1", "[::1]:8443", "::1"),
+        ("2001:db8::7", "[2001:db8::7]:8443", "::"),
+        ("localhost", "localhost:8443", "127.0.0.1"),
+        ("192.0.2.7", "192.0.2.7:8443", "0.0.0.0"),
+    ],
+)
+def test_an_address_of_either_kind_is_one_that_sites_can_connect_to(tmp_path, host, address, listen) -> None:
+    project = tmp_path / "project"
+    make_project(project, ["north", "south"], host)
+    add_site(project, "east")
+    for site in ("north", "east"):
+        assert site_settings(project / site).server == address
+    assert server_settings(read_toml(project / "server" / "server.toml"), "server.toml")[0].host == listen
+    link = SuperLinkServer(project / "server").address
+    assert link == {"::": "[::1]:8443", "0.0.0.0": "127.0.0.1:8443"}.get(listen, address.replace("localhost", listen))
 
 
 def test_sites_that_missed_the_end_of_a_run_are_named(tmp_path) -> None:

@@ -21,7 +21,7 @@ from polyfed.deploy.keys import (
     renew_certificates,
 )
 from polyfed.deploy.protocol.names import checked_site, checked_sites
-from polyfed.deploy.settings import PORT, ROSTER
+from polyfed.deploy.settings import PORT, ROSTER, address_of
 
 SERVER_TOML = """[federation]
 run = "study"             # sites keep the run's state under this name
@@ -54,7 +54,7 @@ dtype = "float64"
 """
 SITE_TOML = """[site]
 name = "{name}"
-server = "{host}:{port}"
+server = "{address}"
 certificate = "ca.pem"    # proves to this site that the server is the server
 key = "{name}.key"        # proves to the server that this site is '{name}'; keep it secret
 own_certificate = "{name}.pem"  # issued by the server's operator for this key
@@ -112,14 +112,12 @@ def make_project(folder: Path, sites: Sequence[str], host: str, port: int = PORT
     checked_sites(sites, "sites")
     server, hosts = folder / "server", list(dict.fromkeys([host, "localhost", "127.0.0.1"]))
     make_certificates(server / "certificates", hosts)
-    names, listen = "[" + ", ".join(f'"{site}"' for site in sites) + "]", "0.0.0.0"
-    if host in ("localhost", "127.0.0.1"):
-        listen = "127.0.0.1"
-    minimum = max(1, len(sites) - 1)
+    names, listen = "[" + ", ".join(f'"{site}"' for site in sites) + "]", _listening(host)
+    minimum, address = max(1, len(sites) - 1), address_of(host, port)
     (server / "server.toml").write_text(SERVER_TOML.format(sites=names, listen=listen, port=port, minimum=minimum))
     (server / "keys").mkdir()
     for place, site in enumerate(sites):
-        _make_site(folder, site, _site_toml(site, host, port, fewest=min(2, minimum), pinned=len(sites) > 1))
+        _make_site(folder, site, _site_toml(site, address, min(2, minimum), pinned=len(sites) > 1))
         if example:
             _write_example(folder / site / "data.csv", place)
     _share_keys(folder, sites)
@@ -156,13 +154,19 @@ def _like_another(folder: Path, roster: Sequence[str], site: str, port: int) -> 
     for other in roster:
         path = folder / other / "site.toml"
         if path.is_file():
-            host, _, port_text = tomllib.loads(path.read_text())["site"]["server"].rpartition(":")
-            return _site_toml(site, host, int(port_text))
-    return _site_toml(site, "127.0.0.1", port)
+            return _site_toml(site, tomllib.loads(path.read_text())["site"]["server"])
+    return _site_toml(site, address_of("127.0.0.1", port))
 
 
-def _site_toml(site: str, host: str, port: int, fewest: int = 2, pinned: bool = True) -> str:
-    return SITE_TOML.format(name=site, host=host, port=port, fewest=fewest, pinned=str(pinned).lower())
+def _listening(host: str) -> str:
+    """Where a server listens that sites reach by this name: on loopback if it is of that, else everywhere."""
+    if host in ("localhost", "127.0.0.1", "::1"):
+        return "127.0.0.1" if host == "localhost" else host
+    return "::" if ":" in host else "0.0.0.0"
+
+
+def _site_toml(site: str, address: str, fewest: int = 2, pinned: bool = True) -> str:
+    return SITE_TOML.format(name=site, address=address, fewest=fewest, pinned=str(pinned).lower())
 
 
 def _share_keys(folder: Path, sites: Sequence[str]) -> None:
