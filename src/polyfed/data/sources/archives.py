@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, cast
 
 from polyfed.core.errors import PolyfedError
 
@@ -26,9 +26,9 @@ MOST, ENTRIES = 2 * LARGEST, 10_000
 HEADER = 2**21
 """The most bytes that are read at a time: tarfile reads a header in one piece, however long it says that it is."""
 PACKED: dict[bytes, Callable[[IO[bytes]], IO[bytes]]] = {
-    b"\x1f\x8b": gzip.open,
-    b"BZh": bz2.open,
-    b"\xfd7zXZ": lzma.open,
+    b"\x1f\x8b": lambda file: cast(IO[bytes], gzip.GzipFile(fileobj=file)),
+    b"BZh": bz2.BZ2File,
+    b"\xfd7zXZ": lzma.LZMAFile,
 }
 """How a packed tar archive begins."""
 
