@@ -164,6 +164,8 @@ def test_a_rule_gives_the_weight_of_the_global_model(problem) -> None:
     [
         ({"alpha": 1.5}, "apfl: alpha must be at least 0 and at most 1, found 1.5"),
         ({"alpha": [0.1, 0.2]}, "apfl: alpha has 2 values, expected one for each of 6 clients"),
+        ({"alpha": [0.5, True, 1, 0, 0.2, 0.3]}, r"apfl: alpha must be a number, .* found \[0.5, True"),
+        ({"alpha": ["0.5"] * 6}, r"apfl: alpha must be a number, .* found \['0.5'"),
         ({"adaptive": "always"}, "apfl: adaptive must be one of step, round, off"),
         ({"alpha_lr": 0.0}, "apfl: alpha_lr must be above 0, found 0.0"),
         ({"output": "weighted", "local_epochs": 1}, "apfl: output = 'weighted' counts steps"),

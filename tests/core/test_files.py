@@ -60,7 +60,10 @@ def test_a_file_that_could_not_be_written_whole_leaves_the_old_one_and_no_part(
     assert path.read_bytes() == b"old"
 
 
-@pytest.mark.parametrize("word", ["=cmd|' /C calc'!A0", "+1+cmd", "-2+3", "@SUM(A1)", "\t=1", "\r=1"])
+FORMULAS = ["=cmd|' /C calc'!A0", "+1+cmd", "-2+3", "@SUM(A1)", "\t=1", "\r=1", "\n=1", "\uff1d1+1", "'=1", "''-3"]
+
+
+@pytest.mark.parametrize("word", FORMULAS)
 def test_words_that_a_spreadsheet_would_run_are_text(tmp_path: Path, word: str) -> None:
     write_csv(tmp_path / "c.csv", [{"client": word, "loss": -1.5}])
     with (tmp_path / "c.csv").open(newline="") as file:

@@ -86,6 +86,26 @@ def test_names_that_no_folder_can_have_become_like_ones_and_stay_different() -> 
     checked_sites(list(named.values()), "sites")
 
 
+@pytest.mark.parametrize(
+    ("host", "address", "listen"),
+    [
+        ("::1", "[::1]:8443", "::1"),
+        ("2001:db8::7", "[2001:db8::7]:8443", "::"),
+        ("localhost", "localhost:8443", "127.0.0.1"),
+        ("192.0.2.7", "192.0.2.7:8443", "0.0.0.0"),
+    ],
+)
+def test_an_address_of_either_kind_is_one_that_sites_can_connect_to(tmp_path, host, address, listen) -> None:
+    project = tmp_path / "project"
+    make_project(project, ["north", "south"], host)
+    add_site(project, "east")
+    for site in ("north", "east"):
+        assert site_settings(project / site).server == address
+    assert server_settings(read_toml(project / "server" / "server.toml"), "server.toml")[0].host == listen
+    link = ServerLink(project / "server").address
+    assert link == {"::": "[::1]:8443", "0.0.0.0": "127.0.0.1:8443"}.get(listen, address.replace("localhost", listen))
+
+
 def test_sites_that_missed_the_end_of_a_run_are_named(tmp_path) -> None:
     make_project(tmp_path / "study", ["north", "south", "west"], "127.0.0.1")
     link = ServerLink(tmp_path / "study" / "server")

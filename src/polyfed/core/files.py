@@ -68,12 +68,16 @@ def write_csv(path: Path, rows: Sequence[Mapping[str, object]]) -> None:
         writer.writerows({key: safe_cell(value) for key, value in row.items()} for row in rows)
 
 
-FORMULA = ("=", "+", "-", "@", "\t", "\r")
+FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+"""How a formula begins; the last four are wide letters, which East Asian spreadsheets take for the first four."""
 
 
 def safe_cell(value: object) -> object:
-    """A word that a spreadsheet would take for a formula, with an apostrophe before it; all else as it is."""
-    if not isinstance(value, str) or not value.startswith(FORMULA):
+    """A word that a spreadsheet would take for a formula, with an apostrophe before it; all else as it is.
+
+    One more before apostrophes that stand there already: no two words become one.
+    """
+    if not isinstance(value, str) or not value.lstrip("'").startswith(FORMULA):
         return value
     try:
         float(value)
@@ -84,7 +88,7 @@ def safe_cell(value: object) -> object:
 
 def plain_cell(text: str) -> str:
     """What `safe_cell` was given."""
-    return text[1:] if text.startswith("'") and text[1:].startswith(FORMULA) else text
+    return text[1:] if text.startswith("'") and text.lstrip("'").startswith(FORMULA) else text
 
 
 def owner_only(path: Path) -> Path:

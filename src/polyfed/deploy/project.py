@@ -23,7 +23,7 @@ from polyfed.deploy.keys import (
     renew_certificates,
 )
 from polyfed.deploy.protocol.names import checked_site, checked_sites
-from polyfed.deploy.settings import ROSTER
+from polyfed.deploy.settings import ROSTER, address_of
 
 
 def make_project(folder: Path, sites: Sequence[str], host: str, port: int = PORT, example: bool = False) -> None:
@@ -47,14 +47,14 @@ def add_keys(folder: Path, host: str, port: int = PORT) -> None:
     checked_sites(sites, f"{path}: federation.sites")
     configs = {site: _parsed(folder / site / "site.toml") for site in sites}
     federation: Any = document["federation"]
-    federation["host"] = "127.0.0.1" if host in ("localhost", "127.0.0.1") else "0.0.0.0"
+    federation["host"] = _listening(host)
     federation["port"] = port
     make_certificates(server / "certificates", hosts)
     write_text(path, tomlkit.dumps(document))
     (server / "keys").mkdir(exist_ok=True)
     for site, config in configs.items():
         own: Any = config["site"]
-        own["server"] = f"{host}:{port}"
+        own["server"] = address_of(host, port)
         _make_site(folder, site, tomlkit.dumps(config))
     _share_keys(folder, sites)
     server.chmod(0o700)  # states and models come to lie here beside the keys
@@ -102,7 +102,14 @@ def _like_another(folder: Path, roster: Sequence[str], site: str, port: int) -> 
         path = folder / other / "site.toml"
         if path.is_file():
             return site_toml(site, str(tomllib.loads(path.read_text())["site"]["server"]))
-    return site_toml(site, f"127.0.0.1:{port}")
+    return site_toml(site, address_of("127.0.0.1", port))
+
+
+def _listening(host: str) -> str:
+    """Where a server listens that sites reach by this name: on loopback if it is of that, else everywhere."""
+    if host in ("localhost", "127.0.0.1", "::1"):
+        return "127.0.0.1" if host == "localhost" else host
+    return "::" if ":" in host else "0.0.0.0"
 
 
 def _share_keys(folder: Path, sites: Sequence[str]) -> None:

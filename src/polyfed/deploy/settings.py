@@ -136,6 +136,11 @@ class SiteSettings:
         return Site(self.name, rows, self.folder, self.allow, self.measure, self.policy, known)
 
 
+def address_of(host: str, port: int) -> str:
+    """host:port; the colons of an IPv6 address stand in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def site_settings(path: Path, connects: bool = True) -> SiteSettings:
     """Read and check a site.toml, or the one in a folder; one that never `connects` needs neither server nor keys."""
     path = path / "site.toml" if path.is_dir() else path

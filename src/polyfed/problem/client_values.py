@@ -49,6 +49,9 @@ def client_values(
             raise PolyfedError(f"{owner}: '{given}' is {kinds}{suggestion(given, known)}")
         given = federation.columns[given] if given in federation.columns else rules[given](federation)
     try:
+        flags = isinstance(given, list | tuple) and any(isinstance(value, bool | np.bool_) for value in given)
+        if flags or np.asarray(given).dtype.kind not in "iuf":
+            raise TypeError("NumPy reads flags, and words such as '0.5', as numbers")
         values = np.asarray(given, np.float64)
     except (TypeError, ValueError):
         kinds = "a column or a rule" if rules else "or a column"

@@ -7,6 +7,7 @@ import gzip
 import io
 import lzma
 import tarfile
+import time
 import zipfile
 from pathlib import Path
 
@@ -92,3 +93,29 @@ def test_a_zip_archive_is_unpacked_too(tmp_path):
         archive.writestr("../evil", b"C")
     unpack(tmp_path / "packed", tmp_path / "data", ["emnist/a.gz"])
     assert files_in(tmp_path) == ["data/emnist/a.gz", "packed"]
+
+
+def header(name: str, size: int, kind: bytes = tarfile.REGTYPE) -> bytes:
+    entry = tarfile.TarInfo(name)
+    entry.size, entry.type = size, kind
+    return entry.tobuf(tarfile.GNU_FORMAT)
+
+
+@pytest.mark.parametrize(
+    ("pack", "start", "message"),
+    [
+        (gzip.compress, header("in/c.bin", 2**40), "more than 2147483648 bytes"),
+        (bz2.compress, header("in/c.bin", 2**40, tarfile.XHDTYPE), "a header of 1099511627776 bytes"),
+        (lzma.compress, header("in/c.bin", 2**40, tarfile.GNUTYPE_LONGNAME), "a header of 1099511627776 bytes"),
+        (gzip.compress, b"".join(header(f"in/{place}", 0) for place in range(10_001)), "more than 10000 files"),
+    ],
+    ids=["zeros", "long header", "long name", "many files"],
+)
+def test_an_archive_that_unpacks_without_end_is_left_at_once(tmp_path, pack, start, message):
+    """Parts of a packed stream stand one after another: these are 4 MB, and say that they are more."""
+    (tmp_path / "packed").write_bytes(pack(start) + 4 * pack(bytes(2**20)))
+    begun = time.process_time()
+    with pytest.raises(PolyfedError, match=rf"packed: a damaged archive \({message}"):
+        unpack(tmp_path / "packed", tmp_path, ["out/a.bin"])
+    assert time.process_time() - begun < 5
+    assert files_in(tmp_path) == ["packed"]

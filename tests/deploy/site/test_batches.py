@@ -12,14 +12,19 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+from flwr.app import ConfigRecord, RecordDict
 
 import polyfed as pf
+from polyfed.algorithms import Local
+from polyfed.algorithms.shared.local_work import Steps
 from polyfed.deploy.project import make_project
 from polyfed.deploy.protocol.plain_values import Refused
-from polyfed.deploy.protocol.terms import Terms
+from polyfed.deploy.protocol.terms import Terms, method_to_json
 from polyfed.deploy.settings import read_toml, site_settings
 from polyfed.deploy.site.local_work import LocalWork
 from polyfed.deploy.site.policy import RunPolicy
+from polyfed.deploy.site.site import Site, SitePolicy
+from polyfed.engine.measure import FineTune
 from polyfed.studies.advice.contenders import ALONE, contenders
 from polyfed.studies.config import algorithm_from
 from polyfed.studies.newcomers.fitting import DataKind
@@ -118,6 +123,21 @@ def test_a_local_model_that_is_a_row_is_in_no_upload() -> None:
         RunPolicy().check(terms(federation, {"name": "dcgd", **options, **method}, "squared"), 4000)
 
 
+@pytest.mark.parametrize("allowed", [True, False])
+@pytest.mark.parametrize("after", ["finetune", "alone"])
+def test_a_model_that_leaves_a_site_was_not_moved_by_one_row(tmp_path, allowed: bool, after: str) -> None:
+    federation = site(21)
+    given = terms(federation, {"name": "fedavg", "batch": "full"})
+    if after == "finetune":
+        given = dataclasses.replace(given, finetune=FineTune(1, 0.1, 1))
+    else:
+        given = dataclasses.replace(given, deploy="alone", alone=method_to_json(Local(batch=1, local_steps=1)))
+    here = Site("a", federation, tmp_path, SitePolicy(model=allowed))
+    content = RecordDict({"about": ConfigRecord({"terms": given.to_json(), "round": -1, "counted": -1})})
+    said = str(here.answer("evaluate", content).config_records["about"].get("error"))
+    assert ("at least 8 rows where its own model leaves it, deploy." in said) == allowed
+
+
 @pytest.mark.parametrize("rows", [8, 9, 15])
 def test_draws_of_few_rows_leave_out_one_too_often(rows: int) -> None:
     """Of 9 rows, 8 draws are 8 different ones in 9! / 9^8 = 0.8% of all cases."""
@@ -137,6 +157,7 @@ def test_no_site_is_refused_for_its_number_of_rows(tmp_path) -> None:
     methods: list[Any] = [algorithm_from(template), algorithm_from({**template, "batch": 20}), *tried]
     for method in methods:
         given = dataclasses.replace(terms(federation, {"name": "fedavg"}), method=method)
+        assert isinstance(method, Steps)
         usual = dataclasses.replace(given, method=dataclasses.replace(method, even=False))
         allowed.append([_allows(policy, made, rows) for made in (given, usual) for rows in range(8, 401)])
     even, usual = np.array(allowed).reshape(len(allowed), 2, -1).mean(axis=2).T

@@ -17,7 +17,7 @@ from polyfed.deploy.network.server import CURRENT, ENDED, LOCK, PRESENT, REQUEST
 from polyfed.deploy.server.handover import FINISHED
 from polyfed.deploy.server.ledger import RoundLine
 from polyfed.deploy.server.progress import read_progress
-from polyfed.deploy.settings import FederationSettings, read_toml, server_settings
+from polyfed.deploy.settings import FederationSettings, address_of, read_toml, server_settings
 
 START = 60.0
 """Seconds that a server has to start."""
@@ -46,8 +46,8 @@ class ServerLink:
     @property
     def address(self) -> str:
         """Where this machine reaches the server."""
-        host = LOOPBACK if self.federation.host in ("0.0.0.0", "::") else self.federation.host
-        return f"{host}:{self.federation.port}"
+        host = self.federation.host
+        return address_of({"0.0.0.0": LOOPBACK, "::": "::1"}.get(host, host), self.federation.port)
 
     @property
     def run_folder(self) -> Path:

@@ -32,7 +32,7 @@ from polyfed.deploy.server.ledger import AfterRound, Ledger
 from polyfed.deploy.server.privacy import PrivacyKeeper
 from polyfed.deploy.server.published import publish
 from polyfed.deploy.server.robust import check_update, one_upload
-from polyfed.deploy.server.uploads import UploadReader, norm_of
+from polyfed.deploy.server.uploads import UploadReader, unweighted_norm
 from polyfed.deploy.site.state_file import KEPT_ROUNDS, NEVER
 from polyfed.engine.checkpoint import checkpoint as checkpoints
 from polyfed.engine.checkpoint.checkpoint import Snapshot
@@ -168,7 +168,7 @@ class Coordinator:
         self.sites.forget(sent)
         if len(uploads) < wanted:
             raise _too_few(number, len(uploads), cohort, wanted)
-        self.ledger.note_norms(map(norm_of, uploads.values()))
+        self.ledger.note_norms(map(unweighted_norm, uploads.values()))
         senders = [site for site in cohort if site in uploads]
         if self.deployed.aggregate is not None:
             return self._one(self.deployed.aggregate, [uploads[site] for site in senders]), senders
@@ -202,7 +202,7 @@ class Coordinator:
                 vector, senders = gathered
                 total = from_vector(vector, len(senders), like)
                 self.uploads.check_sum(total, senders, number, self.ledger.norms)
-                self.ledger.note_norms([norm_of(total)])
+                self.ledger.note_norms([unweighted_norm(total)])
                 return total, senders
             log.warning("round %d: the secure sum failed, trying again", number + 1)
         raise _too_few(number, 0, cohort, wanted)

@@ -87,8 +87,8 @@ class UploadReader:
             raise Refused("its update is not finite")
         one: Any = np.ones((), empty.uploads.dtype)
         upload = empty._replace(values=values, weight=scalar, uploads=one)
-        if self.norm is not None and norm_of(upload) > self.norm:
-            raise Refused(f"its upload has norm {norm_of(upload):g}, beyond federation.norm = {self.norm:g}")
+        if self.norm is not None and unweighted_norm(upload) > self.norm:
+            raise Refused(f"its upload has norm {unweighted_norm(upload):g}, beyond federation.norm = {self.norm:g}")
         return upload
 
     def outliers(self, uploads: dict[str, Sums], past: list[float]) -> dict[str, str]:
@@ -97,7 +97,7 @@ class UploadReader:
         The usual norm is the median of those of past rounds and of this one, the lower of two. So up to half of the
         uploads may be wrong before the bound moves.
         """
-        norms = {site: norm_of(upload) for site, upload in uploads.items()}
+        norms = {site: unweighted_norm(upload) for site, upload in uploads.items()}
         usual = _usual([*past, *norms.values()])
         return {
             site: f"its upload has norm {norm:g}, the usual one is {usual:g}"
@@ -112,7 +112,7 @@ class UploadReader:
         """
         known = [self._known_weights(site) for site in senders]
         most = sum(map(max, known)) if all(known) else np.inf
-        weight, norm, usual = float(total.weight), norm_of(total), _usual(past)
+        weight, norm, usual = float(total.weight), unweighted_norm(total), _usual(past)
         why = ""
         if not -ROUNDING * (most if np.isfinite(most) else 0) <= weight <= most * (1 + ROUNDING):
             why = f"its weight is {weight:g}, and its sites' weights make {most:g}"
@@ -172,7 +172,7 @@ def _own(value: Any) -> float:
     return float(np.ravel(np.asarray(value))[0])
 
 
-def norm_of(upload: Sums) -> float:
+def unweighted_norm(upload: Sums) -> float:
     """The norm of what an upload says before it is weighted."""
     leaves = [np.asarray(leaf, np.float64) for leaf in jax.tree.leaves(upload.values)]
     with np.errstate(over="ignore"):

@@ -19,7 +19,7 @@ from polyfed.core.files import write_text
 from polyfed.data.tables.sums import MIN_COUNT
 from polyfed.deploy.protocol.plain_values import Refused, printable
 from polyfed.deploy.protocol.tables import TableSettings
-from polyfed.deploy.protocol.terms import Terms
+from polyfed.deploy.protocol.terms import Terms, method_from_json
 from polyfed.problem.objective import Batching
 
 log = logging.getLogger("polyfed")
@@ -79,6 +79,20 @@ class RunPolicy:
             raise Refused(f"its policy allows noise of at least {self.noise:g}, the run has {noise:g}")
         if terms.clip is not None and terms.clip > self.clip:
             raise Refused(f"its policy allows a clip of at most {self.clip:g}, the run has {terms.clip:g}")
+
+    def check_model(self, terms: Terms, rows: int) -> None:
+        """Refuse steps on few rows after the rounds, where the site's own model leaves it: it tells what they did."""
+        after: dict[str, int | str] = {}
+        if terms.finetune is not None:
+            after["deploy.finetune_batch"] = terms.finetune.batch
+        if terms.alone is not None and terms.deploy == "alone":
+            after["deploy.alone.batch"] = work_of(method_from_json(terms.alone)).size
+        for name, size in after.items():
+            if isinstance(size, int) and min(size, rows) < self.smallest_batch:
+                raise Refused(
+                    f"its policy allows batches of at least {self.smallest_batch} rows where its own model leaves it, "
+                    f"{name} is {size}"
+                )
 
     def _check_batches(self, method: Algorithm, work: Batching, rows: int) -> None:
         """Refuse steps on few rows, and steps on all rows but a few.

@@ -273,6 +273,8 @@ class Site:
             raise Refused(f"a message for site '{terms.site}'")
         if terms.fingerprint not in self._work:
             self.policy.check(terms, self.training_rows)
+            if self.allow.model:
+                self.policy.check_model(terms, self.training_rows)
             self._pinned.check(terms, self.policy.changes == "ask")
         return terms
 
