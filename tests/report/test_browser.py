@@ -145,6 +145,8 @@ def test_the_table_of_clients_says_what_the_run_says(browser: Browser, tmp_path:
             f" nothing below {row['detectable']:.{two_digits(row['detectable'])}f}" if verdict == "cannot tell" else ""
         )
         assert seen[7] == f"{verdict}{limit}"
+    zeros = browser.run("[2e-17, -2e-17, 0].map(gain => gainText({ decimals: 4 }, gain))")  # what rounding leaves
+    assert zeros == ["0.0000"] * 3
     bar = "document.querySelectorAll('#client-table .whisker')[0]"
     left, width = browser.run(
         f"(b => [b.querySelector('.reach').style.left, b.querySelector('.reach').style.width])({bar})"

@@ -9,8 +9,9 @@ const twoDigits = (value) => (value ? Math.min(Math.max(1 - Math.floor(Math.log1
 const gainText = (method, value, sign = true, digits = sign) => {
   if (!there(value)) return "–";
   const scaled = DATA.share ? 100 * value : value;
-  const text = scaled.toFixed(Math.max(DATA.share ? 1 : method.decimals, digits ? twoDigits(scaled) : 0));
-  return (sign && Number(text) > 0 ? "+" : "") + minus(Number(text) === 0 ? text.replace("-", "") : text);
+  const decimals = DATA.share ? 1 : method.decimals, exact = scaled.toFixed(Math.max(decimals, digits ? twoDigits(scaled) : 0));
+  const text = Number(exact) === 0 ? (0).toFixed(decimals) : exact;  // what rounding leaves of a zero
+  return (sign && Number(text) > 0 ? "+" : "") + minus(text);
 };
 const rangeText = (method, c) => there(method.low[c]) && there(method.high[c]) ? `${gainText(method, method.low[c], false)} to ${gainText(method, method.high[c], false)}` : "no interval";
 const gainUnit = DATA.share ? "points" : DATA.label;
