@@ -65,7 +65,7 @@ CALLS: dict[str, list[str]] = {
     "data list": [],
     "data fetch": ["nothing-of-this-name"],
     "data info": ["run.toml", "--picture", "data.png"],
-    "deploy init": ["project", "--sites", "north,south", "--example"],
+    "deploy init": ["project", "--sites", "north,south", "--example", "--port", "FREE"],
     "deploy add-site": ["project", "west"],
     "deploy admit": ["project/server", "east", "east.pub"],
     "deploy renew": ["project/server"],
@@ -224,9 +224,7 @@ def tried(name: str, folder: Path, run: Call = call) -> bool:
     if name == "deploy run" and complete:
         done = three_processes(folder)
     else:
-        done = run(
-            [*name.split(), *(published(folder) if a == "PUBLISHED" else a for a in CALLS.get(name, [" "]))], folder
-        )
+        done = run([*name.split(), *(filled(a, folder) for a in CALLS.get(name, [" "]))], folder)
     if not complete:
         good = done.returncode == 2 and f"polyfed[{extra}]" in done.stderr
     elif name in REFUSED and not (name == "bench convex" and done.returncode == 0):
@@ -250,6 +248,17 @@ def _processor_time() -> float:
     return times.children_user + times.children_system
 
 
+def filled(argument: str, folder: Path) -> str:
+    """What stands for a word of `CALLS`; other environments may be at work beside this one."""
+    return {"PUBLISHED": lambda: published(folder), "FREE": free_port}.get(argument, lambda: argument)()
+
+
+def free_port() -> str:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return str(free.getsockname()[1])
+
+
 def published(folder: Path) -> str:
     found = sorted((folder / "project/server/runs").glob("*/server"))
     return str(found[0].relative_to(folder)) if found else "no-run"
@@ -257,9 +266,7 @@ def published(folder: Path) -> str:
 
 def three_processes(folder: Path) -> subprocess.CompletedProcess[str]:
     """A server and two sites in processes of their own, a run, and an orderly end."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
+    port = free_port()
     call(["deploy", "init", "three", "--sites", "north,south", "--example", "--port", port], folder)
     services = [("server", "three/server"), ("site", "three/north"), ("site", "three/south")]
     with started([["deploy", kind, place] for kind, place in services], folder):

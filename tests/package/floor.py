@@ -33,6 +33,7 @@ def main() -> int:
     asked = parser.parse_args()
     found = {version: interpreter(version) for version in asked.python}
     missing = [version for version, path in found.items() if path is None]
+    PLACE.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(asked.jobs) as pool:
         outcomes = {
             f"Python {version}, {bound}": pool.submit(tried, path, version, bound, plain=asked.plain)

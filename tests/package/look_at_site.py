@@ -33,6 +33,8 @@ STATE = """(() => ({
 LOAD = (
     "Promise.all([...document.images].map(image => { image.loading = 'eager'; return image.decode().catch(() => 0) }))"
 )
+WITHOUT_SEARCH = "window.__search = {index: new Promise(() => {})}"
+"""Each page makes its own index of the whole site when it opens, which takes longer than all else: once is enough."""
 SEARCH = """(async () => {
   document.querySelector('[data-md-toggle=search]').click();
   const box = document.querySelector('[data-md-component=search-query]');
@@ -83,6 +85,7 @@ def looked_at(site: Path, home: str, browsers: list[Browser]) -> Iterator[str]:
     begun = time.monotonic()
     names = [page.relative_to(site).as_posix() for page in sorted(site.rglob("*.html")) if page.name != "report.html"]
     names = [page.removesuffix("index.html") for page in names if page != "404.html"]
+    with_search = [browser.before_pages(WITHOUT_SEARCH) for browser in browsers]
     with ThreadPoolExecutor(len(browsers)) as pool:
         shares = pool.map(
             lambda place: {name: seen(name, home, browsers[place]) for name in names[place :: len(browsers)]},
@@ -102,6 +105,7 @@ def looked_at(site: Path, home: str, browsers: list[Browser]) -> Iterator[str]:
             yield f"{name}: the link to {inside} leads nowhere"
         elif anchor and inside in pages and unquote(anchor) not in pages[inside].ids:
             yield f"{name}: {inside} has no heading #{anchor}"
+    with_search[0]()
     yield from first_page(home, browsers[0])
     print(f"site: {len(pages)} pages and {len(links)} links looked at in {time.monotonic() - begun:.0f} s")
 

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -102,6 +103,11 @@ class Browser:
         self.send("Page.navigate", url=page if isinstance(page, str) else page.resolve().as_uri())
         self._wait(lambda message: message.get("method") == "Page.loadEventFired")
         self.settle()
+
+    def before_pages(self, script: str) -> Callable[[], object]:
+        """Run a script at the beginning of every page from now on; calling what it returns ends that."""
+        given = self.send("Page.addScriptToEvaluateOnNewDocument", source=script)["identifier"]
+        return lambda: self.send("Page.removeScriptToEvaluateOnNewDocument", identifier=given)
 
     def resize(self, width: int, height: int = 900) -> None:
         """Give the window another size, and the page time to follow."""

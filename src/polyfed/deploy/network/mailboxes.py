@@ -16,7 +16,7 @@ from polyfed.deploy.protocol.messages import Answer, SiteGrid
 from polyfed.deploy.protocol.plain_values import Refused
 
 log = logging.getLogger("polyfed")
-SILENT = 40.0
+SILENT = 60.0
 """Seconds without a request after which a site counts as gone. One that is there makes one at least every `BEAT`."""
 BEAT = 10.0
 

@@ -109,6 +109,7 @@ def listen(folder: Path, federation: FederationSettings, gate: Gate) -> None:
         ws="none",
         lifespan="off",
         access_log=False,
+        timeout_keep_alive=30,  # longer than sites keep an idle line, so that none is closed while it is used
         log_level="warning",
         ssl_certfile=str(certificates / "server.pem"),
         ssl_keyfile=str(certificates / "server.key"),
