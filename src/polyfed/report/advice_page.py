@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from html import escape
-from importlib.resources import files
 from pathlib import Path
 from string import Template
 
@@ -12,6 +11,7 @@ import numpy as np
 
 from polyfed.core.files import write_text
 from polyfed.report.interval_line import interval_line, reach_of, shown, signed
+from polyfed.report.style import style_without_scripts
 from polyfed.studies.advice import Advice, SiteAdvice
 
 PAGE = Template("""<!doctype html>
@@ -20,7 +20,7 @@ PAGE = Template("""<!doctype html>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
-<meta name="color-scheme" content="light">
+<meta name="color-scheme" content="light dark">
 <title>$title</title>
 <style>
 $style
@@ -39,8 +39,8 @@ $style
   <section><h2>Site by site</h2>
     <p>The gain of following this advice over going alone, in $metric, with its 95% interval. The verdict is each site's
     own, before correction for their number. Where it cannot tell, the smallest gain that its rows could have shown
-    stands below. A site that deploys its own model gains nothing by that: below stands what the common model would
-    have changed.</p>
+    stands below, if there is one. A site that deploys its own model gains nothing by that: below stands what the
+    common model would have changed.</p>
     <div class="scroll" tabindex="0">$sites</div></section>
   $influence
   <section><h2>What was tried</h2>
@@ -70,10 +70,9 @@ def write_advice_page(advice: Advice, path: Path, *, title: str) -> None:
         *([] if advice.privacy is None else [advice.privacy.sentence]),
         *([f"Not tried for want of time: {advice.not_tried}"] if advice.skipped else []),
     ]
-    style = files("polyfed.report").joinpath("assets", "report.css").read_text(encoding="utf-8")
     text = PAGE.substitute(
         title=escape(title),
-        style=style,
+        style=style_without_scripts(),
         answer=escape(f"{advice.sentence}."),
         details=" ".join(f"<li>{escape(line[0].upper() + line[1:])}.</li>" for line in details),
         metric=escape(advice.metric.label),
@@ -96,7 +95,9 @@ def _sites(advice: Advice) -> str:
             between = f"<br><small>{signed(low)} to {signed(high)}</small>"
             line = interval_line(site.gain, low, high, site.verdict, reach)
         if site.verdict == "cannot tell" and site.smallest is not None:
-            below = f"<br><small>nothing below {site.smallest:.2g}</small>"
+            seen = site.smallest < advice.metric.largest
+            told = f"nothing below {site.smallest:.2g}" if seen else "too few rows"
+            below = f"<br><small>{told}</small>"
         deploys = site.deploy
         if _leaves(advice, site):
             deploys += f"<br><small>together {signed(site.together_gain)}</small>"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from html import escape
-from importlib.resources import files
 from math import isfinite
 from pathlib import Path
 from string import Template
@@ -14,6 +13,7 @@ from typing import Any, Self
 from polyfed.core.errors import PolyfedError
 from polyfed.core.files import write_text
 from polyfed.report.interval_line import interval_line, reach_of, shown, signed
+from polyfed.report.style import style_without_scripts
 
 VERDICTS = ("gains", "loses", "cannot tell")
 LONGEST = 256
@@ -29,7 +29,7 @@ PAGE = Template("""<!doctype html>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
-<meta name="color-scheme" content="light">
+<meta name="color-scheme" content="light dark">
 <title>$title</title>
 <style>
 $style
@@ -118,12 +118,11 @@ def _standing(about: Mapping[str, Any]) -> Standing:
 
 def write_deployed_page(outcomes: Sequence[Outcome], path: Path, *, title: str) -> None:
     """Write the page, one file without scripts."""
-    style = files("polyfed.report").joinpath("assets", "report.css").read_text(encoding="utf-8")
     first = outcomes[0]
     details = [f"{first.method}, {first.rounds} rounds", *map(_detail, outcomes)]
     text = PAGE.substitute(
         title=escape(title),
-        style=style,
+        style=style_without_scripts(),
         answer=escape(_answer(outcomes)),
         details=" ".join(f"<li>{escape(line)}.</li>" for line in details),
         sites="\n".join(map(_section, outcomes)),

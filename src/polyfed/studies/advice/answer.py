@@ -95,11 +95,9 @@ class Advice:
                 return "Cannot tell: the time was too short to try any way of training together"
             return "Stay alone: no way of training together has a lower validation loss"
         without = f", without {', '.join(self.apart)}" if self.apart else ""
-        start = f"Train together with {self.label} ({self.model}){without}: it"
-        unsure = total - sum(counts.values())
-        doubt = f"; for {unsure} the rows cannot tell" if unsure else ""
+        start = f"Train together with {self.label} ({self.model}){without}:"
         alone = f"; {own} should deploy {'its' if own == 1 else 'their'} own model" if 0 < own < total else ""
-        return f"{start} helps {counts['gains']} of {total} for certain and harms {counts['loses']}{doubt}{alone}"
+        return f"{start} {_helped(counts['gains'], counts['loses'], total)}{alone}"
 
     @property
     def beside(self) -> list[str]:
@@ -177,6 +175,19 @@ class Advice:
 def end_of(interval: Interval, value: float) -> float | None:
     """An end of an interval; None where the rows give none."""
     return value if interval.known else None
+
+
+def _helped(gains: int, loses: int, total: int) -> str:
+    """How many sites an advice helps and harms for certain."""
+    sites, unsure = f"of {total} sites for certain", total - gains - loses
+    if not gains and not loses:
+        return f"whether it helps any single one of the {total} sites the rows cannot tell"
+    if gains == total:
+        return f"it helps all {total} sites for certain"
+    said = f"it helps {gains} {sites} and harms {loses or 'none'}"
+    if not gains:
+        said = f"it harms {loses} {sites} and helps none"
+    return f"{said}; for {unsure} the rows cannot tell" if unsure else said
 
 
 def _between(interval: Interval) -> str:
