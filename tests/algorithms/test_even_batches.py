@@ -10,6 +10,8 @@ import pytest
 import polyfed as pf
 from polyfed.core import randomness
 from polyfed.core.randomness import Purpose
+from polyfed.deploy.protocol.terms import method_from_json, method_to_json
+from polyfed.engine.identity import run_identity
 from polyfed.problem.objective import Batching
 from tests.algorithms.comparison import SEED, START, matrix, trained
 from tests.algorithms.references import baselines
@@ -89,6 +91,15 @@ def test_local_models_are_trained_on_even_batches_too(problem, tmp_path) -> None
             )
     with pytest.raises(pf.PolyfedError, match="even was null, now it is true"):
         usual.refuse_other(problem, bank.training, None, "float64")
+
+
+def test_what_was_begun_before_there_was_a_choice_goes_on(problem) -> None:
+    """Checkpoints, journals and the terms that sites pinned say nothing of it where it is off."""
+    off, on = A.FedAvg(), A.FedAvg(even=True)
+    words = [run_identity(problem, method, 1.0, 0, None, "float64") for method in (off, on)]
+    assert set(words[1]) - set(words[0]) == {"algorithm.even"}
+    assert "even" not in method_to_json(off)["hyper_parameters"]
+    assert [method_from_json(method_to_json(method)) for method in (off, on)] == [off, on]
 
 
 @pytest.mark.parametrize("rows", range(1, 60))

@@ -11,7 +11,16 @@ from pathlib import Path
 import pytest
 
 from polyfed.core.errors import PolyfedError, of_the_system
-from polyfed.core.files import check_file, check_folder, plain_cell, read_object, safe_cell, write_csv, write_text
+from polyfed.core.files import (
+    check_file,
+    check_folder,
+    plain_cell,
+    read_object,
+    safe_cell,
+    whole,
+    write_csv,
+    write_text,
+)
 
 
 def test_a_folder_that_can_be_made_is_not_made(tmp_path: Path) -> None:
@@ -58,6 +67,20 @@ def test_a_file_that_could_not_be_written_whole_leaves_the_old_one_and_no_part(
         write_text(path, "new and longer")
     assert [file.name for file in tmp_path.iterdir()] == ["report.html"]
     assert path.read_bytes() == b"old"
+
+
+def test_a_write_that_the_machine_refuses_names_its_file(tmp_path: Path) -> None:
+    """The system names a file that cannot be opened, and none that cannot grow."""
+
+    def refused(path: Path) -> None:
+        with whole(path) as part:
+            part.write_text("half of it")
+            raise OSError(errno.EFBIG, "File too large")
+
+    with pytest.raises(OSError, match="large") as caught:
+        refused(tmp_path / "a.csv")
+    assert of_the_system(caught.value) == f"{tmp_path / 'a.csv'}: File too large"
+    assert list(tmp_path.iterdir()) == []
 
 
 FORMULAS = ["=cmd|' /C calc'!A0", "+1+cmd", "-2+3", "@SUM(A1)", "\t=1", "\r=1", "\n=1", "\uff1d1+1", "'=1", "''-3"]

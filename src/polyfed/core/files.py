@@ -50,9 +50,16 @@ def whole(path: Path) -> Generator[Path]:
     try:
         yield part
         os.replace(part, path)
-    except BaseException:
+    except BaseException as error:
         part.unlink(missing_ok=True)
+        name_file(error, path)
         raise
+
+
+def name_file(error: BaseException, path: Path) -> None:
+    """What the machine refused while this file was written, as a full disk, names no file by itself."""
+    if isinstance(error, OSError) and error.errno is not None and error.filename is None:
+        error.filename = str(path)
 
 
 def write_text(path: Path, text: str) -> None:

@@ -13,6 +13,14 @@ from polyfed.algorithms.contract import Algorithm
 from polyfed.core.files import JsonObject
 from polyfed.problem.problem import Init, Problem
 
+LATER = {"even": False}
+"""Hyper-parameters that came after runs were kept, and what these did: so much is not told of a method."""
+
+
+def told(method: Algorithm) -> JsonObject:
+    """A method's hyper-parameters, so that what an earlier version began goes on where nothing is different."""
+    return {name: value for name, value in vars(method).items() if name not in LATER or value is not LATER[name]}
+
 
 def run_identity(
     problem: Problem,
@@ -24,7 +32,7 @@ def run_identity(
     compute: str | None = None,
 ) -> JsonObject:
     """What a run is, in words: two runs with the same identity give the same numbers."""
-    hyper = {name: plain_value(value) for name, value in vars(algorithm).items()}
+    hyper = {name: plain_value(value) for name, value in told(algorithm).items()}
     return {
         "algorithm": algorithm.name,
         **{f"algorithm.{name}": value for name, value in hyper.items()},

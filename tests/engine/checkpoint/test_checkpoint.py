@@ -61,6 +61,9 @@ def test_a_checkpoint_of_a_version_without_digests_is_read(problem, tmp_path: Pa
     train(problem, tmp_path)
     (tmp_path / "round-000000004" / "digests.json").unlink()
     assert checkpoint.latest(tmp_path) == tmp_path / "round-000000004"
+    (tmp_path / "round-000000004" / "digests.json").write_text("{}")
+    with pytest.raises(pf.PolyfedError, match=r"damaged: digests.json says nothing of"):
+        checkpoint.latest(tmp_path)
 
 
 def test_the_owner_alone_can_read_states(problem, tmp_path: Path) -> None:

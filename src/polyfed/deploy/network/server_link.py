@@ -19,8 +19,8 @@ from polyfed.deploy.server.ledger import RoundLine
 from polyfed.deploy.server.progress import read_progress
 from polyfed.deploy.settings import FederationSettings, address_of, read_toml, server_settings
 
-START = 60.0
-"""Seconds that a server has to start."""
+START = 300.0
+"""Seconds that a server has to start: one that ends is noticed at once, and a machine that is busy takes its time."""
 TAKE = 10.0
 """Seconds within which a server that is up takes a request."""
 

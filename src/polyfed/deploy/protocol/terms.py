@@ -23,6 +23,7 @@ from polyfed.deploy.protocol.finish import Finish, read_finetune
 from polyfed.deploy.protocol.names import is_name
 from polyfed.deploy.protocol.plain_values import Refused
 from polyfed.deploy.protocol.tables import TableSettings, read_preparation
+from polyfed.engine.identity import told
 from polyfed.engine.measure import FineTune
 from polyfed.engine.participation import Bernoulli
 from polyfed.engine.privacy.mechanism import Privacy
@@ -189,7 +190,7 @@ def own_method(method: Algorithm, site: int) -> Algorithm:
 
 
 def method_to_json(method: Algorithm) -> MethodJson:
-    return {"name": method.name, "hyper_parameters": {name: to_json(value) for name, value in vars(method).items()}}
+    return {"name": method.name, "hyper_parameters": {name: to_json(value) for name, value in told(method).items()}}
 
 
 def method_from_json(described: MethodJson) -> Algorithm:

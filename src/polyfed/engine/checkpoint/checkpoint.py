@@ -20,7 +20,7 @@ import numpy as np
 from safetensors import SafetensorError
 
 from polyfed.core.errors import PolyfedError
-from polyfed.core.files import JsonObject, owner_only
+from polyfed.core.files import JsonObject, name_file, owner_only
 from polyfed.core.trees import Tree
 from polyfed.engine import hosts
 from polyfed.engine.checkpoint.tensors import blank_rows, load_rows, load_tree, save_rows, save_tree
@@ -87,8 +87,9 @@ def save(folder: Path, round: int, state: Snapshot, meta: JsonObject, keep: int 
             _sync(file)
         work.rename(target)
         _sync(folder)
-    except BaseException:
+    except BaseException as error:
         shutil.rmtree(work, ignore_errors=True)
+        name_file(error, target)
         raise
     kept = [target.name, *[name for name in names(folder) if name < target.name][: keep - 1]]
     for path in list(folder.iterdir()):
@@ -162,7 +163,10 @@ def _damage(path: Path) -> str | None:
         json.loads((path / "meta.json").read_bytes())
         if not (path / DIGESTS).exists():  # of an older version
             return None
-        for name, digest in json.loads((path / DIGESTS).read_bytes()).items():
+        digests: dict[str, str] = json.loads((path / DIGESTS).read_bytes())
+        for name in {file.name for file in path.iterdir()} - {DIGESTS, *digests}:
+            return f"{DIGESTS} says nothing of {name}"
+        for name, digest in digests.items():
             if _digest(path / name) != digest:
                 return f"{name} is not as it was written"
     except (OSError, ValueError, AttributeError) as error:
