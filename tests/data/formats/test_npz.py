@@ -36,7 +36,8 @@ def test_wrong_npz_files_are_refused_by_name(tmp_path):
             data.load("npz", path=file, **options)
 
     np.savez(file, x=X, y=Y, site=SITE)
-    refused("there is no client array 'client'; known: site, x, y")
+    refused("there is no client array 'client'; did you mean 'site'")
+    refused("there is no client array 'ward_7'; known: site, x, y", client="ward_7")
     refused("there is no client array 'sit'; did you mean 'site'", client="sit")
     refused("there is no target array 'label'", client="site", target="label")
     np.savez(file, x=X, y=Y[:-1], client=SITE)
