@@ -169,7 +169,7 @@ def test_a_site_can_neither_control_runs_nor_register_nor_fetch_apps(guarded) ->
         assert client.get(gate.NEXT).status_code == 404
         assert client.post(f"{gate.NEXT}/..").status_code == 404
         for session in (b"", b"0" * 32, b"\xe4" * 32):
-            assert client.post(gate.NEXT, headers={gate.SESSION: session}).status_code == 409
+            assert client.post(gate.NEXT, headers={gate.SESSION.encode(): session}).status_code == 409
 
 
 def test_a_request_that_does_not_say_how_long_it_is_or_is_too_long_is_refused_before_it_is_read(guarded) -> None:
