@@ -24,6 +24,8 @@ FAKETIME = "/usr/lib/*/faketime/libfaketimeMT.so.1"
 SEEN = 2.0
 """Seconds until a process has seen that its clock jumped. Read at every call, the file with the clock takes more than
 half of a server's time: libfaketime looks at it in every wait of Python's threads for each other."""
+ENDED = 10.0
+"""Seconds that a process which was killed may still be there."""
 ROOM = "4m"
 """The size of the disk that states are written to, where it is to run full."""
 
@@ -165,6 +167,8 @@ class History:
             env |= {"FAKETIME_DONT_FAKE_MONOTONIC": "1", "FAKETIME_DONT_RESET": "1"}
             env["PYTHONPATH"] = str(Path(__file__).parent / "sleeping")
         command = ["polyfed", "deploy", what, str(self.live.folder / name)]
+        if name in self.live.children:  # it has ended: its exit status is taken
+            self.live.children[name].wait(ENDED)
         self.live.children[name] = ChildProcess(command, env, self.live.folder / name / "logs" / "polyfed.log")
 
     def _tend(self) -> None:
