@@ -82,6 +82,7 @@ def test_the_average_is_taken_in_the_first_round_that_anybody_counts_in(problem,
     assert x is not None
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("alpha", [WEIGHTS, [0.9, 0.0, 0.0, 1.0, 0.35]])
 @pytest.mark.parametrize("beta", [0.3, [0.3, 0.2, 0.3, 0.1, 0.3]])
 def test_memories_begin_in_the_first_round_that_brings_gradients(problem, alpha, beta) -> None:

@@ -163,6 +163,7 @@ def test_the_key_decides_the_batches(problem) -> None:
     assert np.abs(one["w"] - other["w"]).max() > 1e-6
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", few(["reptile", "fomaml", "perfedavg", "perfedbc"], "reptile"))
 def test_what_meta_learning_deploys_is_adapted_to_the_clients_training_rows(problem, name) -> None:
     """Everywhere that a deployed model shows: one client's, everybody's, and the metrics."""

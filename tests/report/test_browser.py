@@ -123,6 +123,7 @@ def two_digits(value: str | float) -> int:
     return max(2, 1 - math.floor(math.log10(abs(float(value)))))
 
 
+@pytest.mark.full
 def test_the_table_of_clients_says_what_the_run_says(browser: Browser, tmp_path: Path) -> None:
     runs = GALLERY["hospitals"]()
     browser.open(write_report(runs, tmp_path / "r.html", title="Hospitals"))

@@ -75,6 +75,7 @@ def test_a_control_variate_is_in_what_is_noted(problem) -> None:
     assert found["consensus"].iloc[-1] == pytest.approx(np.mean(np.sum(np.var(last, axis=0))), rel=1e-12)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "method",
     [A.Ditto(local_steps=3), A.Scaffnew(lr=0.1, p=0.4), A.L2GD(lr=0.1, p=0.4), A.FedBC(start="own", local_steps=3)],

@@ -28,6 +28,7 @@ def quiet(**options) -> Options:
     return Options(say=lambda text: None, **options)
 
 
+@pytest.mark.full
 def test_a_run_keeps_the_learned_weight_of_every_client_at_every_evaluated_round(tmp_path: Path) -> None:
     config = make_config(sections())
     (record,) = run(config, tmp_path, quiet())

@@ -21,6 +21,7 @@ RULES: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("rule", few(RULES, RULES[0]))
 @pytest.mark.parametrize("name", few(["fedavg", "apfl", "scaffold"], "fedavg"))
 def test_a_rule_across_sites_equals_the_simulated_one(three, loopback, name, rule) -> None:

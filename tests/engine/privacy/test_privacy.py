@@ -231,6 +231,7 @@ def renyi(clients: int, cohort: int, noise: float, rounds: int, delta: float) ->
     return float(replace.compose(event, rounds).get_epsilon(delta))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("clients", "cohort", "noise", "rounds"), FIXED)
 def test_cohorts_of_a_fixed_size_spend_less_than_the_renyi_bound_and_no_less_than_an_attack_finds(
     clients: int, cohort: int, noise: float, rounds: int

@@ -94,6 +94,7 @@ def test_a_cohort_is_summed_up_by_its_own_uploads(squares: pf.Problem) -> None:
 WEIGHTED = [name for name in REGISTRY if name not in ("dcgd", "diana", "qfedavg")]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", each_method(WEIGHTED, quick=("scafflix", "scaffold")))
 def test_the_weighted_mean_of_single_uploads_is_the_plain_run(classes: pf.Problem, name: str) -> None:
     method = small_method(name)

@@ -72,6 +72,7 @@ def test_bits_until_a_method_is_as_good_as_going_alone() -> None:
     assert found.estimate == pytest.approx(0.1)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("fixed", "costs"), [({}, 2.0), ({"compressor": {"name": "rand_k", "k": 61}}, 1.1)])
 def test_rounds_are_those_that_the_budget_of_bits_pays_for(fixed: dict, costs: float) -> None:
     problem = SMALL.problem(0)

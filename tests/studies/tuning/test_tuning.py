@@ -315,6 +315,7 @@ def test_optuna_has_the_same_budget_and_looks_where_earlier_candidates_did_well(
     assert all(1e-4 <= lr <= 1 and 0 <= alpha <= 1 for lr, alpha in seen)
 
 
+@pytest.mark.full
 def test_a_search_by_optuna_runs_again_to_the_same_candidates_and_goes_on_from_its_journal(tmp_path) -> None:
     rows = np.random.default_rng(0).normal(size=(40, 2))
     problem = problem_of({"a": (rows, (rows[:, 0] > 0).astype(int)), "b": (rows, (rows[:, 1] > 0).astype(int))})
